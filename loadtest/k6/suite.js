@@ -1,11 +1,12 @@
-// All scenarios, one after the other, by arrival rate: a slow service gets no fewer transactions, it gets late.
+// All scenarios, one after another, at a fixed arrival rate: a slow service gets no fewer transactions, it falls
+// behind.
 //
 //   bash loadtest/k6/run.sh            a short run on a server of its own
 //   k6 run -e URL=http://... -e RATE=500 -e SECONDS=60 loadtest/k6/suite.js
 //
-// k6 spends over 100 us of CPU a request: use it to see how a service behaves under a given load, and
-// `tribunal-bench` to find its limits. What must be correct has a threshold without tolerance. What should be fast has
-// a generous one, because the same run has to pass on a busy machine.
+// k6 uses over 100 us of CPU per request: use it to see how a service behaves under a given load, and `tribunal-bench`
+// to find its limits. Correctness has thresholds without tolerance. Speed has generous ones, because the same run has
+// to pass on a busy machine.
 import { head } from './lib/api.js';
 import { bankAudit, bankCheck, bankLoad, bankTransfer } from './scenarios/bank.js';
 import { consume } from './scenarios/consumers.js';
@@ -18,7 +19,7 @@ export { bankAudit, bankTransfer, consume, hotAdd, spikeTransfer, ycsbA, ycsbB, 
 
 const rate = Number(__ENV.RATE || 100);
 const seconds = Number(__ENV.SECONDS || 6);
-// Unanswered work of one scenario may run on for this long, beside the next one.
+// Unanswered work of one scenario may continue for this long, in parallel with the next one.
 const gap = 1;
 
 const loads = [

@@ -1,5 +1,5 @@
-//! A cluster of the bare core: entries of 1..N groups, folded into epochs, resolved in memory. No log, no plugins
-//! but native ones, no threads. What it plays it remembers, so that it can be played again.
+//! A cluster of the bare core: entries of 1..N groups, folded into epochs and resolved in memory. No log, no threads,
+//! and only native plugins. It records each epoch, so that it can be replayed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use tribunal_types::{
 
 use crate::scenario::{Keying, ROW_SECRET, Row, TxnSpec};
 
-/// What the members bring to one epoch. Items other than transactions come from node 1.
+/// The members' contributions to one epoch. Items other than transactions come from node 1.
 #[derive(Clone, Debug, Default)]
 pub struct EpochPlan {
     /// Clock of every member, Unix milliseconds.
@@ -29,18 +29,18 @@ pub struct EpochPlan {
     pub early_aborts: Vec<EarlyAbort>,
     /// Fences.
     pub fences: Vec<FenceItem>,
-    /// Imported versions, each with whether its row is an integer.
+    /// Imported versions, each with a flag whether its row is an integer.
     pub imports: Vec<(Row, Version, bool)>,
 }
 
-/// One epoch as it was resolved.
+/// A resolved epoch.
 #[derive(Clone, Debug)]
 pub struct Played {
-    /// What came in.
+    /// Its input.
     pub input: EpochInput,
-    /// What went out.
+    /// Its outcome.
     pub outcome: EpochOutcome,
-    /// Index in the epoch of each transaction of the plan.
+    /// Index in the epoch of each planned transaction.
     pub index: Vec<TxnIx>,
 }
 
@@ -83,7 +83,7 @@ impl Cluster {
         Cluster { nodes, keying, epochs: Epochs::new(&members, Epoch(1), 0), resolver, journal: Vec::new() }
     }
 
-    /// Returns the epoch that the next plan will seal first.
+    /// Returns the first epoch that the next plan will seal.
     #[must_use]
     pub fn next(&self) -> Epoch {
         self.epochs.next_of(group(1))
@@ -95,15 +95,15 @@ impl Cluster {
         self.epochs.last_complete()
     }
 
-    /// Seals and resolves one epoch. `None` if the plan carries no item.
+    /// Seals and resolves one epoch. Returns `None` if the plan has no items.
     ///
     /// # Panics
-    /// If the members' entries do not count, or the epoch is not complete with them.
+    /// If a member's entry does not count, or the epoch is not complete with them.
     pub fn play(&mut self, plan: &EpochPlan, policies: &Policies<'_>) -> Option<&Played> {
         self.play_on(plan, policies, &Inline)
     }
 
-    /// As [`Cluster::play`], with shards run in an order of the caller's.
+    /// Does the same as [`Cluster::play`], with the shards run in an order of the caller's choice.
     ///
     /// # Panics
     /// As [`Cluster::play`].
@@ -115,7 +115,7 @@ impl Cluster {
         self.journal.last()
     }
 
-    /// Folds one entry of each member and returns the epoch that they make; `None` if it carries no item.
+    /// Folds one entry of each member and returns the resulting epoch; `None` if it has no items.
     ///
     /// # Panics
     /// As [`Cluster::play`].
@@ -162,7 +162,7 @@ impl Cluster {
         batch
     }
 
-    /// Returns the whole log of a store, read off the journal.
+    /// Returns the whole log of a store, reconstructed from the journal.
     #[must_use]
     pub fn log_of(&self, store: StoreId) -> RecordBatch {
         let mut log = RecordBatch::default();
@@ -185,7 +185,7 @@ pub fn indices(input: &EpochInput, plan: &EpochPlan) -> Vec<TxnIx> {
     plan.txns.iter().map(|txn| TxnIx(find(txn) as u32)).collect()
 }
 
-/// Declares a tracked store of a name.
+/// Declares a tracked store with the name `name`.
 #[must_use]
 pub fn tracked(id: u32, name: &str) -> StoreSpec {
     StoreSpec { id: StoreId(id), name: name.to_owned(), transactional: true, ..StoreSpec::default() }

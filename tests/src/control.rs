@@ -1,4 +1,4 @@
-//! Random histories of the control log, and what must be true of the state that they add up to.
+//! Random histories of the control log, and the invariants of the state that they produce.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use tribunal_types::{
     ProposalId, Release, Skip, StoreId, StoreSpec,
 };
 
-/// A step of a history. What it names, it names as a person would: proposers know no more.
+/// A step of a history. It refers to objects by name, as a person would: a proposer does not know more.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Declares a store.
     Declare(DeclareStep),
     /// Detaches a store's push.
     Detach(u8),
-    /// Attaches it again.
+    /// Attaches a store's push again.
     Attach(u8),
     /// Skips a record of a store.
     Skip(u8, u64),
@@ -28,7 +28,7 @@ pub enum Step {
     Forget(u8),
     /// Sets the bounds.
     Bounds(u8),
-    /// Creates a key of this number for a tenant. The flag tells whether its proposer knows the tenant's number.
+    /// Creates the key with this number for a tenant. The flag states whether the proposer knows the tenant's number.
     CreateKey(u8, u8, bool),
     /// Revokes a key.
     RevokeKey(u8),
@@ -36,19 +36,19 @@ pub enum Step {
     Admit(u8),
     /// Binds a node to a data directory.
     Claim(u8, u8),
-    /// Lets a node's group join, in this incarnation.
+    /// Makes a node's group join, in this incarnation.
     Join(u8, u8),
     /// Drains a node, or lets it resume.
     Drain(u8, bool),
-    /// Announces the release of a node: the oldest and the newest generation in which it can decide.
+    /// Announces a node's release: the oldest and the newest generation in which it can decide.
     Announce(u8, u32, u32),
     /// Switches to a generation.
     Switch(u32),
-    /// Leaves a node alone.
+    /// Makes a node the only one.
     LeaveAlone(u8),
-    /// An earlier entry arrives again: its proposer has sent it twice.
+    /// Repeats an earlier entry: its proposer has sent it twice.
     Repeat(u8),
-    /// Seals so many epochs, of which the last writes to a store.
+    /// Seals this many epochs, the last of which writes to a store.
     Seal(u64, u8),
 }
 
@@ -59,7 +59,7 @@ pub struct DeclareStep {
     pub name: u8,
     /// Its configuration.
     pub config: u8,
-    /// What decides existence there.
+    /// Its source of existence.
     pub existence: Existence,
     /// Whether its proposer knows the store's number.
     pub knows: bool,
@@ -72,13 +72,13 @@ pub struct ActivateStep {
     pub slot: u8,
     /// Number of the code.
     pub code: u8,
-    /// Epochs from now.
+    /// Distance in epochs from now.
     pub after: u64,
     /// Its cause.
     pub by: FilledBy,
 }
 
-/// Draws histories.
+/// Generates histories.
 pub fn histories() -> impl Strategy<Value = Vec<Step>> {
     let name = 0..4_u8;
     let existence = proptest::sample::select(vec![Existence::Tracked, Existence::Declared]);
@@ -110,11 +110,11 @@ pub fn histories() -> impl Strategy<Value = Vec<Step>> {
     vec(step, 1..40)
 }
 
-/// What a node that applies a history holds of it.
+/// State of a node that applies a history.
 #[derive(Clone, Default)]
 struct Follower {
     state: ReplicatedState,
-    /// The last epoch that is sealed.
+    /// The last sealed epoch.
     sealed: Epoch,
     /// Stores with records.
     written: BTreeSet<StoreId>,
@@ -139,7 +139,7 @@ impl Follower {
         self.written.extend(written);
     }
 
-    /// Returns what a proposer writes for a step now.
+    /// Returns the change that a proposer writes for a step now.
     fn change(&self, step: &Step) -> Option<ControlChange> {
         let store = |name: u8| self.state.stores().named(NamespaceId(0), &store_name(name));
         let known = |name: u8| store(name).map_or(StoreId(0), |store| store.spec.id);
@@ -222,7 +222,7 @@ fn store_name(name: u8) -> String {
     format!("store-{name}")
 }
 
-/// The numbers that were given.
+/// The numbers assigned so far.
 #[derive(Default)]
 struct Numbers {
     by_name: BTreeMap<String, u64>,
@@ -230,7 +230,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// Notes that `name`, a thing of this kind, has this number. A number belongs to one name, and a name has one
+    /// Records that the object `name` of this kind has this number. A number belongs to one name, and a name has one
     /// number.
     fn note(&mut self, kind: &'static str, name: String, number: u64) -> Result<(), String> {
         match self.by_name.get(&name) {
@@ -256,7 +256,7 @@ impl Numbers {
                 self.note("tenant", key.namespace_name.clone(), key.namespace.0.into())
             }
             Effect::NodeAdmitted(node) => {
-                // The name of one that was removed is free again.
+                // The name of a removed node is free again.
                 state.members().node(*node).ok_or("a node is missing")?;
                 self.note("node", format!("node {}", node.0), node.0.into())
             }
@@ -270,13 +270,13 @@ impl Numbers {
     }
 }
 
-/// One entry with the epochs that were sealed before it.
+/// One entry, with the epochs that were sealed before it.
 type Written = (Vec<(u64, u8)>, ControlIndex, ControlEntry);
 
-/// Plays a history and checks its fold.
+/// Plays a history and checks the resulting state.
 ///
 /// # Errors
-/// What is wrong.
+/// The violated invariant.
 pub fn check(history: &[Step]) -> Result<(), String> {
     let (mut node, mut numbers) = (Follower::default(), Numbers::default());
     let (mut log, mut seals): (Vec<Written>, _) = (Vec::new(), Vec::new());
@@ -298,14 +298,14 @@ pub fn check(history: &[Step]) -> Result<(), String> {
             continue;
         }
         let Some(change) = node.change(step) else { continue };
-        // Of three proposers.
+        // There are three proposers.
         let proposal = ProposalId { run: index.0 % 3, number: index.0 };
         let entry = ControlEntry { proposal, change };
         let applied = node.apply(index, &entry);
         if let Ok(effect) = &applied {
             numbers.note_effect(&node.state, effect).map_err(|wrong| format!("entry {}: {wrong}", index.0))?;
         }
-        // Two proposers who want the same get it once.
+        // If two proposers want the same change, it takes effect once.
         if !matches!(entry.change, ControlChange::ActivatePlugin(_)) {
             let mut twice = node.clone();
             let _ = twice.apply(ControlIndex(index.0 + 1), &entry.change.clone().into());
@@ -321,7 +321,7 @@ pub fn check(history: &[Step]) -> Result<(), String> {
     images.iter().enumerate().try_for_each(|(at, image)| continued(image, &log[at..], &seals, &node, at))
 }
 
-/// Applies an entry again, whatever came in between: nothing changes.
+/// Applies an entry again, regardless of intermediate entries, and checks that nothing changes.
 fn repeat(node: &mut Follower, index: ControlIndex, entry: &ControlEntry) -> Result<(), String> {
     let before = node.state.clone();
     let applied = node.apply(index, entry);
@@ -335,7 +335,7 @@ fn with_index(state: &ReplicatedState, index: ControlIndex) -> tribunal_types::C
     tribunal_types::ControlImage { index, ..state.image() }
 }
 
-/// Checks that an image and the entries after it add up to the same as all entries.
+/// Checks that an image and the following entries produce the same state as all entries.
 fn continued(
     image: &Follower,
     rest: &[Written],

@@ -1,5 +1,5 @@
-//! Histories of group logs and a control log, and the plainest account of what they fold to: a table with a line of every
-//! group for every epoch. A replica that receives them in any order has to come to the same.
+//! Histories of group logs and a control log, and a plain account of their fold: a table with a line per group and
+//! epoch. A replica that receives them in any order must arrive at the same result.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,47 +15,48 @@ use tribunal_types::{
 
 use crate::cluster::group;
 
-/// Groups of a history, members and others.
+/// Groups of a history, including non-members.
 const GROUPS: usize = 5;
 
-/// A committed entry of some group's log, before it is known whether it counts.
+/// A committed entry of a group's log, before it is known whether it counts.
 #[derive(Clone, Debug, Default)]
 pub struct EntryChoice {
-    /// 0 starts where it should; others miss that by so many epochs.
+    /// 0 starts at the expected epoch; other values miss it by this many epochs.
     pub off: i64,
-    /// Epochs that it covers.
+    /// Number of epochs that it covers.
     pub length: u64,
     /// The proposer's clock.
     pub clock_ms: u64,
-    /// Transactions, early aborts, fences.
+    /// Numbers of transactions, early aborts and fences.
     pub items: [usize; 3],
-    /// Control entries that the proposer learned of since its entry before.
+    /// Control entries that the proposer learned of since its previous entry.
     pub learned: u64,
-    /// It ends the group.
+    /// Whether it ends the group.
     pub closes: bool,
 }
 
-/// What happens in a cluster, in the order of each log.
+/// The events in a cluster, in the order of each log.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Nodes 1 to this one are members from the start.
+    /// Nodes 1 to this one are initial members.
     pub members: usize,
     /// Each node's log.
     pub logs: Vec<Vec<EntryChoice>>,
-    /// The control log: which node joins, and its first epoch; other entries are `None`.
+    /// The control log: the node that joins and its first epoch; `None` for other entries.
     pub control: Vec<Option<(u16, u64)>>,
 }
 
-/// In which order a replica receives it.
+/// The order in which a replica receives a history.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// What comes next (an entry of a group, or of the control log), and whether the replica looks what is complete.
+    /// The log of the next entry (a group's, or the control log), and whether the replica then polls for complete
+    /// epochs.
     pub steps: Vec<(usize, bool)>,
-    /// After which step it starts again.
+    /// The step after which it restarts.
     pub restart_at: usize,
 }
 
-/// Returns small histories of one to five groups.
+/// Generates small histories of one to five groups.
 pub fn history() -> impl Strategy<Value = History> {
     let off = prop_oneof![9 => Just(0_i64), 1 => -2..3_i64];
     let length = prop_oneof![3 => Just(1_u64), 1 => 1..5_u64];
@@ -72,21 +73,21 @@ pub fn history() -> impl Strategy<Value = History> {
     })
 }
 
-/// Returns orders of arrival.
+/// Generates orders of arrival.
 pub fn arrival() -> impl Strategy<Value = Arrival> {
     (vec((0..=GROUPS, any::<bool>()), 0..80), 0..40_usize).prop_map(|(steps, restart_at)| Arrival { steps, restart_at })
 }
 
-/// What a group's log says of one epoch.
+/// The state of one epoch in a group's log.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     clock_ms: u64,
     control: u64,
-    /// The epoch carries the entry's items.
+    /// Whether the epoch carries the entry's items.
     has_items: bool,
 }
 
-/// A group's log: its entries in order, whether each counts, and what it says of every epoch.
+/// A group's log: its entries in order, whether each counts, and its line for every epoch.
 #[derive(Clone, Debug, Default)]
 struct Log {
     entries: Vec<(Arc<Batch>, Folded)>,
@@ -96,7 +97,7 @@ struct Log {
 }
 
 impl Log {
-    /// Writes a group's log that starts with epoch `first`; `None` if the group never joins.
+    /// Builds a group's log that starts at epoch `first`; `None` if the group never joins.
     fn of(node: u16, choices: &[EntryChoice], first: Option<u64>) -> Log {
         let mut log = Log { first, ..Log::default() };
         let (mut next, mut control) = (first.unwrap_or(1), 0);
@@ -159,7 +160,7 @@ fn batch(node: u16, number: u64, (first, last): (u64, u64), control: u64, choice
 /// An epoch with items: number, time, K, and the nodes that contribute.
 type Told = (u64, u64, u64, Vec<u16>);
 
-/// What a history folds to.
+/// The fold of a history.
 struct Account {
     logs: Vec<Log>,
     told: Vec<Told>,
@@ -168,7 +169,7 @@ struct Account {
     control: u64,
 }
 
-/// Goes through the epochs one by one.
+/// Computes the fold epoch by epoch.
 fn account(history: &History) -> Account {
     let log = |node: usize, first| Log::of(node as u16 + 1, &history.logs[node], first);
     let mut logs: Vec<Log> = (0..GROUPS).map(|node| log(node, (node < history.members).then_some(1))).collect();
@@ -188,7 +189,7 @@ fn account(history: &History) -> Account {
         let members: Vec<(u16, &Log)> = (1..).zip(&logs).filter(|(_, log)| log.is_member(epoch)).collect();
         let lines = members.iter().map(|(node, log)| Some((*node, *log.lines.get(&epoch)?)));
         let Some(lines) = lines.collect::<Option<Vec<(u16, Line)>>>().filter(|lines| !lines.is_empty()) else { break };
-        // 0 is no clock.
+        // 0 means no clock.
         let mut clocks: Vec<u64> = lines.iter().map(|(_, line)| line.clock_ms).filter(|clock| *clock > 0).collect();
         clocks.sort_unstable();
         time_ms = time_ms.max(clocks.get(clocks.len().saturating_sub(1) / 2).copied().unwrap_or_default());
@@ -202,12 +203,12 @@ fn account(history: &History) -> Account {
     Account { logs, told, last: epoch - 1, time_ms, control }
 }
 
-/// What a check has seen.
+/// Events that a check has covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Epochs with items.
     pub epochs: usize,
-    /// Of these, epochs to which several groups contributed.
+    /// Epochs among these to which several groups contributed.
     pub shared: usize,
     /// Groups that joined.
     pub joins: usize,
@@ -217,7 +218,7 @@ pub struct Seen {
     pub barriers: usize,
     /// Polls that had to wait for a control entry.
     pub waits: usize,
-    /// Proposals that turned out to be void.
+    /// Proposals that became void.
     pub void: usize,
 }
 
@@ -226,13 +227,13 @@ struct Replica<'a> {
     history: &'a History,
     account: &'a Account,
     epochs: Epochs,
-    /// By group: entries that it has folded.
+    /// Number of folded entries, by group.
     read: Vec<usize>,
-    /// Control entries that it has received, and applied.
+    /// Numbers of control entries received and applied.
     received: u64,
     applied: u64,
     waiting: Vec<Proposals<Arc<Batch>>>,
-    /// Proposals whose waiters were told that they are void.
+    /// Proposals whose waiters got the reply that they are void.
     void: BTreeSet<(GroupId, Csn)>,
     told: Vec<Told>,
     seen: Seen,
@@ -260,7 +261,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// Receives the next entry of a group or, above these, of the control log. Returns whether that changed anything.
+    /// Receives the next entry of a group or, for a higher index, of the control log. Returns whether anything changed.
     fn receive(&mut self, from: usize) -> Result<bool, String> {
         let Some(log) = self.account.logs.get(from) else {
             let more = self.received < self.history.control.len() as u64;
@@ -270,7 +271,7 @@ impl<'a> Replica<'a> {
         let Some((batch, expected)) = log.entries.get(self.read[from]) else { return Ok(false) };
         let folded = self.epochs.entry(Arc::clone(batch));
         if folded == Folded::Early {
-            // It may come again once its group has joined.
+            // It may be received again once its group has joined.
             return Ok(false);
         }
         if folded != *expected {
@@ -287,7 +288,7 @@ impl<'a> Replica<'a> {
         Ok(true)
     }
 
-    /// Applies and resolves what is complete. Returns whether anything was.
+    /// Applies and resolves everything that is complete. Returns whether anything was.
     fn advance(&mut self) -> Result<bool, String> {
         let mut advanced = false;
         while let Some(step) = self.epochs.poll() {
@@ -323,7 +324,7 @@ impl<'a> Replica<'a> {
         Ok(advanced)
     }
 
-    /// Checks that every waiter gets the answers of its own items.
+    /// Checks that every waiter gets the replies to its own items.
     fn answer(&mut self, input: &EpochInput) -> Result<(), String> {
         let items = |count: fn(&Batch) -> usize| -> Vec<(GroupId, usize)> {
             input.batches.iter().flat_map(|batch| (0..count(batch)).map(|ix| (batch.group, ix))).collect()
@@ -347,7 +348,8 @@ impl<'a> Replica<'a> {
         Ok(())
     }
 
-    /// Starts again: a restart remembers the position and what is applied, and reads the logs again from there.
+    /// Restarts the replica: a restart restores the position and the applied entries, and reads the logs again from
+    /// there.
     fn restart(&mut self) {
         let position = self.epochs.position();
         self.epochs = Epochs::resume(&position, ControlIndex(self.applied));
@@ -359,7 +361,7 @@ impl<'a> Replica<'a> {
         }
     }
 
-    /// Compares with the account once everything has come.
+    /// Compares the replica with the account once everything has arrived.
     fn compare(&self) -> Result<(), String> {
         let Account { told, last, time_ms, control, logs } = self.account;
         if self.told != *told {
@@ -378,10 +380,10 @@ impl<'a> Replica<'a> {
     }
 }
 
-/// Has a replica fold a history that comes in some order.
+/// Folds a history on a replica in a given order of arrival.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// The difference, as text.
 pub fn check(history: &History, arrival: &Arrival) -> Result<Seen, String> {
     let account = account(history);
     let mut replica = Replica::new(history, &account);
@@ -394,7 +396,7 @@ pub fn check(history: &History, arrival: &Arrival) -> Result<Seen, String> {
             replica.restart();
         }
     }
-    // Whatever the arrival left over, and what a restart made it read again.
+    // Receive the remaining entries, and those to read again after the restart.
     loop {
         let mut moved = replica.advance()?;
         for from in 0..=GROUPS {

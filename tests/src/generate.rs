@@ -1,5 +1,5 @@
-//! Random small worlds, as choices: which version a read has seen is decided only when the epoch is played, because
-//! only then it is known which versions there are. Choices shrink well.
+//! Random small worlds, as choices: the version that a read has seen is determined only when the epoch is played,
+//! because only then the existing versions are known. Choices shrink well.
 
 use std::ops::RangeInclusive;
 
@@ -13,133 +13,134 @@ use crate::cluster::tracked;
 use crate::oracle::Oracle;
 use crate::scenario::{Action, Row, Scan, TxnSpec, Value, txn_id};
 
-/// Keys of every store, ascending. One is a prefix of another: ranges compare keys of different lengths.
+/// Keys of every store, ascending. One is a prefix of another, so that ranges compare keys of different lengths.
 pub const KEYS: [&str; 3] = ["a", "ab", "b"];
 /// Time of the first epoch, Unix milliseconds.
 pub const START_MS: u64 = 1_800_000_000_000;
-/// So many ids are of one second, as the id table forgets them.
+/// Number of ids per second: the id table forgets ids in units of a second.
 const IDS_PER_SECOND: u64 = 4;
-/// Every so many ids one is ahead of the window, until a few milliseconds have passed.
+/// One in this many ids is ahead of the window, until a few milliseconds have passed.
 const AHEAD_EVERY: u64 = 16;
 const AHEAD_OFFSET: u64 = 5;
 
-/// A world: its stores, and what happens epoch by epoch.
+/// A world: its stores, and its epochs.
 #[derive(Clone, Debug)]
 pub struct World {
     /// Members of the cluster.
     pub nodes: u16,
     /// Kinds of the stores.
     pub stores: Vec<StoreKind>,
-    /// How long history is kept, milliseconds; an epoch advances the clock by 0 to 3.
+    /// Age up to which history is kept, milliseconds; an epoch advances the clock by 0 to 3.
     pub floor_age_ms: u64,
-    /// Ids that are remembered.
+    /// Number of ids that are remembered.
     pub ids_max: u64,
-    /// Rows that the first epoch brings, a bit for each of [`World::rows`].
+    /// Rows that the first epoch creates, one bit for each of [`World::rows`].
     pub seeded: u8,
-    /// Decides by the rules of the second generation, and not of the first one.
+    /// Whether the rules of the second generation decide, not those of the first.
     pub second: bool,
-    /// Epochs after that.
+    /// The following epochs.
     pub epochs: Vec<EpochChoice>,
 }
 
-/// What a store promises.
+/// The properties of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     /// The version map knows every row.
     Tracked,
-    /// As tracked, and its engine reads snapshots.
+    /// Tracked, and its engine reads snapshots.
     MultiVersion,
-    /// The engine's word counts.
+    /// The engine decides on existence.
     Declared,
 }
 
 /// One epoch.
 #[derive(Clone, Debug)]
 pub struct EpochChoice {
-    /// Milliseconds since the epoch before.
+    /// Milliseconds since the previous epoch.
     pub after_ms: u64,
     /// Empty epochs before this one.
     pub idle_before: u64,
-    /// Who wins.
+    /// The rule that selects winners.
     pub rule: NativeRule,
     /// Transactions.
     pub txns: Vec<TxnChoice>,
-    /// Early aborts (client aborts): the numbers of transactions, over all epochs, before or after they are used.
+    /// Early aborts (client aborts): the numbers of transactions, over all epochs, before or after their use.
     pub early_aborts: Vec<u8>,
-    /// Fences: the number of the transaction, over all epochs, whose id is fenced (before or after it is used).
+    /// Fences: the number of the transaction, over all epochs, whose id is fenced (before or after its use).
     pub fences: Vec<u8>,
-    /// Rows of which versions are imported, and how old these are.
+    /// Rows whose versions are imported, and the ages of the versions.
     pub imports: Vec<(RowChoice, u8)>,
 }
 
 /// One transaction.
 #[derive(Clone, Debug)]
 pub struct TxnChoice {
-    /// Node that takes it.
+    /// Node that receives it.
     pub node: u16,
-    /// Level.
+    /// Isolation level.
     pub level: Isolation,
-    /// Place in the order of stamps.
+    /// Position in the order of stamps.
     pub stamp: u8,
-    /// Repeats the id (and, if the flag says so, the body) of an earlier transaction, counted from the start.
+    /// The earlier transaction, counted from the start, whose id it repeats, and whether it repeats the body, too.
     pub repeats: Option<(u8, bool)>,
-    /// How old the snapshots are, epochs; 254 is the first epoch after the last one with items, which may have been
-    /// sealed empty, 255 is one from the future.
+    /// Age of the snapshots in epochs; 254 is the first epoch after the last one with items, which may have been sealed
+    /// empty; 255 is in the future.
     pub snapshot_age: u8,
-    /// Leaves snapshots out, where that is allowed.
+    /// Whether to omit snapshots, where that is allowed.
     pub no_snapshots: bool,
-    /// Reads say what the snapshot shows, not what their own choice says.
+    /// Whether reads report the versions at the snapshot, instead of those of their own choices.
     pub honest: bool,
-    /// Reads: row, and which version was seen.
+    /// Reads: the row, and the version seen.
     pub reads: Vec<(RowChoice, SeenChoice)>,
-    /// Ranges: store, first key, keys.
+    /// Ranges: the store, the first key, the number of keys.
     pub scans: Vec<(u8, u8, u8)>,
-    /// Writes: row and action.
+    /// Writes: the row and the action.
     pub writes: Vec<(RowChoice, Action)>,
     /// Client's priority.
     pub priority: u8,
     /// Client.
     pub origin: u64,
-    /// How many epochs ago it began.
+    /// Number of epochs since it began.
     pub began: Option<u8>,
 }
 
-/// A row by store and key number.
+/// A row, by store and key number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RowChoice {
     store: u8,
     key: u8,
 }
 
-/// Which version a read has seen.
+/// The version that a read has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenChoice {
     /// The newest.
     Newest,
-    /// That many writes ago.
+    /// The version this many writes ago.
     Older(u8),
     /// None: the row was absent.
     Absent,
-    /// One that never was.
+    /// A version that never existed.
     Invented,
 }
 
-/// Small worlds, of which many can be played: up to four epochs of up to six transactions.
+/// Generates small worlds, many of which can be played: up to four epochs of up to six transactions.
 pub fn world() -> impl Strategy<Value = World> {
     sized(Size { epochs: 1..=4, txns: 1..=6, snapshot_age: 3, reads: 0..=3, action: any_action })
 }
 
-/// Worlds of many epochs, with old snapshots.
+/// Generates worlds of many epochs, with old snapshots.
 pub fn long_world() -> impl Strategy<Value = World> {
     sized(Size { epochs: 20..=60, txns: 1..=3, snapshot_age: 50, reads: 0..=3, action: any_action })
 }
 
-/// Worlds of crowded epochs.
+/// Generates worlds of crowded epochs.
 pub fn wide_world() -> impl Strategy<Value = World> {
     sized(Size { epochs: 1..=3, txns: 20..=80, snapshot_age: 3, reads: 0..=3, action: any_action })
 }
 
-/// Worlds that mostly add, so much that two adds of one epoch leave 64 bits together though neither does alone.
+/// Generates worlds that mostly add, with deltas so large that two adds of one epoch can overflow 64 bits together
+/// though neither does alone.
 pub fn adding_world() -> impl Strategy<Value = World> {
     sized(Size { epochs: 1..=3, txns: 2..=8, snapshot_age: 3, reads: 0..=1, action: mostly_far_adds })
 }
@@ -293,7 +294,7 @@ impl World {
         stores.flat_map(|store| KEYS.iter().map(move |key| Row::new(store, key))).collect()
     }
 
-    /// Returns the transaction that brings the seeded rows, number 0 of the world; `None` if there are none.
+    /// Returns the transaction that creates the seeded rows, number 0 of the world; `None` if there are none.
     #[must_use]
     pub fn seed(&self) -> Option<TxnSpec> {
         let mut txn = TxnSpec::new(0, id_time_ms(0), Isolation::ReadCommitted);
@@ -316,16 +317,16 @@ impl World {
         if self.second { Generation::SECOND } else { Generation::FIRST }
     }
 
-    /// Turns the choice of an import into a version at or below the floor: what is imported is older than any snapshot.
-    /// In the first generation an old version may follow a deletion, which no history of a row can tell.
+    /// Converts an import's choice to a version at or below the floor: imported versions are older than any snapshot.
+    /// In the first generation, an old version may follow a deletion, which no history of a row can represent.
     #[must_use]
     pub fn import(&self, (row, age): (RowChoice, u8), oracle: &Oracle) -> Option<(Row, Version, bool)> {
         let version = Version::new(Epoch(oracle.floor.0.saturating_sub(u64::from(age))), 1 + u32::from(age))?;
         self.second.then(|| (self.row(row), version, age.is_multiple_of(2)))
     }
 
-    /// Turns a choice into a transaction, knowing all that happened so far. `number` counts transactions over all
-    /// epochs, `earlier` holds those before.
+    /// Converts a choice to a transaction, given the history so far. `number` counts transactions over all epochs;
+    /// `earlier` contains the preceding ones.
     #[must_use]
     pub fn txn(&self, choice: &TxnChoice, number: u64, oracle: &Oracle, earlier: &[TxnSpec]) -> TxnSpec {
         let mut txn = TxnSpec::new(number, id_time_ms(number), choice.level);
@@ -355,13 +356,13 @@ impl World {
         txn
     }
 
-    /// Snapshots and reads, within the rules that the API enforces.
+    /// Sets snapshots and reads, within the rules that the API enforces.
     fn reads(&self, txn: &mut TxnSpec, choice: &TxnChoice, oracle: &Oracle) {
         let mut rows: Vec<(Row, SeenChoice)> = Vec::new();
         let read = choice.reads.iter().map(|&(row, seen)| (self.row(row), seen));
         let relied_on = txn.writes.iter().filter(|(row, action)| {
-            // A declared store takes the engine's word for existence, so the engine has to give it.
-            // At the snapshot level some engines read all that they write.
+            // A declared store relies on the engine for existence, so the engine has to state it. At the snapshot
+            // level, some engines read every row that they write.
             self.kind(row.store) == StoreKind::Declared && !matches!(action, Action::Put(_))
                 || choice.level == Isolation::Snapshot && choice.origin == 0
         });
@@ -384,7 +385,7 @@ impl World {
             let at = |i: usize| match choice.snapshot_age {
                 254 => oracle.last.next(),
                 255 => Epoch(oracle.last.0 + 9),
-                // The second store may lag behind the first; Begin gives stores that keep versions one snapshot.
+                // The second store may lag the first; Begin gives stores that keep versions the same snapshot.
                 age if one_cut => Epoch(oracle.last.0.saturating_sub(u64::from(age))),
                 age => Epoch(oracle.last.0.saturating_sub(u64::from(age) * (i as u64 % 2 + 1) / 2)),
             };

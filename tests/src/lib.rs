@@ -1,5 +1,5 @@
-//! Shared machinery of Tribunal's tests: scenarios in words, a cluster of the bare core that plays them, a naive
-//! oracle to judge the play, and generators.
+//! Shared machinery of Tribunal's tests: readable scenarios, a cluster of the bare core that plays them, a naive oracle
+//! that judges the results, and generators.
 //!
 //! The oracle shares no code with the core, only the vocabulary of `tribunal-types`. Nothing here is shipped.
 

@@ -1,5 +1,5 @@
-//! Plays a random world on the core and checks everything the oracle knows about it, then plays it again in every
-//! other way that must not matter.
+//! Plays a random world on the core, checks everything that the oracle knows about it, and then replays it with all the
+//! variations that must not matter.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -19,13 +19,13 @@ use crate::generate::{EpochChoice, START_MS, World, id_of};
 use crate::oracle::{Fate, Oracle, Queue, agrees};
 use crate::scenario::{Keying, Row, TxnSpec, Value};
 
-/// Result of a check: what is wrong, in words.
+/// Result of a check; the error is a description of the violation.
 pub type Checked = Result<(), String>;
 
-/// What happened in a world, and how often: proof that the worlds reach every rule.
+/// Numbers of events in a world: proof that the worlds reach every rule.
 pub type Tally = BTreeMap<String, u64>;
 
-/// A world that was played once: the plans are fixed now.
+/// A world that was played once: its plans are fixed now.
 struct Story<'a> {
     world: &'a World,
     specs: Vec<StoreSpec>,
@@ -38,7 +38,7 @@ struct Story<'a> {
 /// Plays a world and checks it.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first violation.
 pub fn check(world: &World) -> Result<Tally, String> {
     let mut story = tell(world)?;
     logs_give_the_state(&story)?;
@@ -51,7 +51,7 @@ pub fn check(world: &World) -> Result<Tally, String> {
     Ok(story.tally)
 }
 
-/// What the id table charges for an id, bytes.
+/// Bytes that the id table charges for an id.
 const ID_BYTES: u64 = 72;
 
 fn config(world: &World, shards: u16) -> ResolverConfig {
@@ -63,10 +63,10 @@ fn policies(rule: &NativeRule) -> Policies<'_> {
     Policies { rule, validator: &NativeValidator, rule_fallback: *rule }
 }
 
-/// Judges natively, and keeps what the columns tell about reads.
+/// Judges natively, and records the evidence about reads.
 #[derive(Default)]
 struct Observer {
-    /// First and last epoch at which all rows read were current, by stamp.
+    /// First and last epoch in which all reads were current, by stamp.
     current: Mutex<BTreeMap<u64, (u64, u64)>>,
 }
 
@@ -89,7 +89,7 @@ fn cluster_of(world: &World, nodes: u16, shards: u16, keying: Keying) -> Cluster
     cluster
 }
 
-/// Plays the world epoch by epoch beside the oracle.
+/// Plays the world epoch by epoch, next to the oracle.
 fn tell(world: &World) -> Result<Story<'_>, String> {
     let specs = world.specs();
     let mut oracle = Oracle::new(&specs, ResolverConfig::default().id_window_ms, world.ids_max);
@@ -116,7 +116,7 @@ fn tell(world: &World) -> Result<Story<'_>, String> {
 }
 
 impl Story<'_> {
-    /// Makes an epoch's choices definite.
+    /// Converts an epoch's choices to a definite plan.
     fn plan(&self, choice: &EpochChoice, clock_ms: u64, earlier: &mut Vec<TxnSpec>) -> EpochPlan {
         let first = earlier.len();
         let txn = |(i, txn)| self.world.txn(txn, (first + i) as u64, &self.oracle, earlier);
@@ -176,7 +176,7 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Checks what validators are told about reads: at every level, the earliest states in which all of them hold.
+    /// Checks the evidence about reads: at every level, the earliest states in which all of them hold.
     fn evidence(&self, epoch: Epoch, plan: &EpochPlan, observer: &Observer) -> Checked {
         let current = observer.current.lock().expect("no panic");
         for (t, txn) in plan.txns.iter().enumerate() {
@@ -189,7 +189,7 @@ impl Story<'_> {
             let holds = if txn.level == Isolation::Snapshot && writes_absence {
                 told.iter().all(|epoch| moments.contains(epoch))
             } else {
-                // A row that is written and deleted within one epoch divides its absence.
+                // A row that is written and deleted within one epoch interrupts its absence.
                 moments.starts_with(&told)
             };
             if told.is_empty() != moments.is_empty() || !holds {
@@ -201,13 +201,13 @@ impl Story<'_> {
         Ok(())
     }
 
-    /// Checks where the resolver files every id that the epoch brought.
+    /// Checks where the resolver files every id of the epoch.
     fn ids(&self, epoch: Epoch, plan: &EpochPlan) -> Checked {
         let ids = plan.txns.iter().map(|txn| txn.id).chain(plan.early_aborts.iter().map(|abort| abort.id));
         for id in ids.chain(plan.fences.iter().map(|fence| fence.id)) {
             let known = self.cluster.resolver.known(NamespaceId(0), id);
             let filed = self.oracle.filed(id).map(|(at, body)| Known::At(at, body.map(BodyHash)));
-            // It was outside the window, or it has been forgotten.
+            // The id was outside the window, or was forgotten.
             let expected = filed.unwrap_or(Known::OutsideWindow);
             if known != expected {
                 return Err(format!("{id} is filed as {known:?} in epoch {epoch}, not {expected:?}"));
@@ -221,7 +221,7 @@ impl Story<'_> {
         *self.tally.entry("not imported".to_owned()).or_default() += plan.imports.len() as u64 - taken;
     }
 
-    /// Counts early aborts that are remembered nowhere.
+    /// Counts early aborts that are filed nowhere.
     fn count_unfiled(&mut self, plan: &EpochPlan) {
         let unfiled = plan.early_aborts.iter().filter(|abort| self.oracle.filed(abort.id).is_none()).count();
         *self.tally.entry("early abort outside the window".to_owned()).or_default() += unfiled as u64;
@@ -249,10 +249,11 @@ impl Story<'_> {
         count("the floor rose".to_owned(), usize::from(played.outcome.floor > self.oracle.floor));
     }
 
-    /// Asks about every transaction before it is submitted: what a dry run says, and whether it is an early abort.
+    /// Queries the resolver about every transaction before it is submitted: the result of a dry run, and whether it is
+    /// an early abort.
     fn opinions(&mut self, plan: &EpochPlan, rule: &NativeRule) -> Result<Vec<bool>, String> {
         let resolver = &mut self.cluster.resolver;
-        // As if the empty epochs of the plan had been sealed by themselves.
+        // As if the empty epochs of the plan had been sealed separately.
         let complete = Epoch(resolver.last().0 + plan.idle_before);
         let mut doomed = Vec::new();
         for (t, txn) in plan.txns.iter().enumerate() {
@@ -267,7 +268,7 @@ impl Story<'_> {
         self.readers_do_not_meet(complete, plan, rule).map(|()| doomed)
     }
 
-    /// Checks that transactions that only read get the same verdicts together as alone.
+    /// Checks that read-only transactions get the same verdicts together as alone.
     fn readers_do_not_meet(&mut self, complete: Epoch, plan: &EpochPlan, rule: &NativeRule) -> Checked {
         let resolver = &mut self.cluster.resolver;
         let mut readers: Vec<_> = plan.txns.iter().map(|txn| txn.request(&Keying::Hashed)).collect();
@@ -289,11 +290,11 @@ impl Story<'_> {
     }
 }
 
-/// Checks the serial order: its members, that the ends are the queue's, and that it can be executed, and executes it. Returns
-/// the transactions in that order.
+/// Checks the serial order: its members, that its ends are the queue's, and that it can be executed, and executes it.
+/// Returns the transactions in that order.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The violation.
 pub fn execute_in_order(
     oracle: &mut Oracle,
     plan: &EpochPlan,
@@ -337,7 +338,7 @@ pub fn execute_in_order(
 /// Compares the core's decisions with the oracle's.
 ///
 /// # Errors
-/// The first one that differs.
+/// The first decision that differs.
 pub fn compare(outcome: &EpochOutcome, index: &[TxnIx], fates: &[Fate]) -> Checked {
     for (t, fate) in fates.iter().enumerate() {
         let decision = &outcome.decisions[index[t].0 as usize];
@@ -360,8 +361,8 @@ pub fn compare(outcome: &EpochOutcome, index: &[TxnIx], fates: &[Fate]) -> Check
     Ok(())
 }
 
-/// Every store's positions follow the serial order, from the next free one, one for each store that a transaction
-/// writes.
+/// Checks that every store's positions follow the serial order from the next free one, one for each store that a
+/// transaction writes.
 fn lsns_are_dense(cluster: &Cluster, epoch: Epoch, plan: &EpochPlan, order: &[usize]) -> Checked {
     let mut heads: BTreeMap<StoreId, u64> = BTreeMap::new();
     for played in &cluster.journal {
@@ -390,7 +391,7 @@ fn lsns_are_dense(cluster: &Cluster, epoch: Epoch, plan: &EpochPlan, order: &[us
     }
 }
 
-/// Reading every store's log from the start gives the oracle's rows.
+/// Checks that reading every store's log from the start yields the oracle's rows.
 fn logs_give_the_state(story: &Story) -> Checked {
     if story.tally.get("imported").is_some_and(|rows| *rows > 0) {
         return Ok(()); // no log has the values of imported rows
@@ -431,7 +432,7 @@ fn logs_give_the_state(story: &Story) -> Checked {
     }
 }
 
-/// The map's newest versions are the oracle's, row by row: the right one is current, any other is not.
+/// Checks that the map's newest versions are the oracle's, row by row: the right version is current, any other is not.
 fn map_knows_the_state(story: &mut Story) -> Checked {
     for row in story.world.rows() {
         let newest = story.oracle.version_at(&row, story.oracle.last);
@@ -462,14 +463,14 @@ fn again(story: &Story, nodes: u16, shards: u16, keying: Keying, change: impl Fn
     cluster
 }
 
-/// Any number of shards gives the same outcomes, digests included.
+/// Checks that any number of shards gives the same outcomes, including digests.
 fn shards_do_not_matter(story: &Story) -> Checked {
     for (shards, keying) in [(2, Keying::Hashed), (3, Keying::Hashed), (8, Keying::Apart)] {
         let other = again(story, story.world.nodes, shards, keying, EpochPlan::clone);
         for (one, two) in story.cluster.journal.iter().zip(&other.journal) {
             let mut outcome = two.outcome.clone();
             if keying != Keying::Hashed {
-                // Rows have other names there, which a digest may cover.
+                // With this keying, rows have other hashes, which a digest may cover.
                 outcome.digest = one.outcome.digest;
             }
             if one.outcome != outcome {
@@ -480,7 +481,7 @@ fn shards_do_not_matter(story: &Story) -> Checked {
     Ok(())
 }
 
-/// What a decision says, whatever the numbering of transactions.
+/// Returns a decision in a form that is independent of the numbering of transactions.
 fn decided(played: &Played, t: usize) -> (Option<u64>, Option<Reason>, String) {
     match played.outcome.decisions[played.index[t].0 as usize] {
         Decision::Committed { version } => (Some(version.bits()), None, String::new()),
@@ -502,7 +503,7 @@ fn same_decisions(story: &Story, other: &Cluster, what: &str) -> Checked {
     Ok(())
 }
 
-/// The same stamps through any number of nodes give the same verdicts.
+/// Checks that the same stamps through any number of nodes give the same verdicts.
 fn grouping_does_not_matter(story: &Story) -> Checked {
     for nodes in 1..=3 {
         if nodes != story.world.nodes {
@@ -513,7 +514,7 @@ fn grouping_does_not_matter(story: &Story) -> Checked {
     Ok(())
 }
 
-/// Empty epochs that are sealed by themselves, before the epoch with items is, give the same outcomes.
+/// Checks that empty epochs that are sealed separately, before the epoch with items, give the same outcomes.
 fn idle_epochs_do_not_matter(story: &Story) -> Checked {
     let mut other = cluster_of(story.world, story.world.nodes, 1, Keying::Hashed);
     for (plan, rule) in &story.plans {
@@ -533,7 +534,7 @@ fn idle_epochs_do_not_matter(story: &Story) -> Checked {
     }
 }
 
-/// A second copy of every transaction, later by stamp and through another node, changes nothing.
+/// Checks that a second copy of every transaction, with a later stamp and through another node, changes nothing.
 fn duplicates_do_not_matter(story: &Story) -> Checked {
     let doubled = |plan: &EpochPlan| {
         let mut plan = plan.clone();
@@ -565,7 +566,7 @@ fn duplicates_do_not_matter(story: &Story) -> Checked {
     Ok(())
 }
 
-/// Takes an image of what a resolver holds, so many steps at a time between the epochs that follow.
+/// Takes an image of a resolver's state, `steps` steps at a time between the following epochs.
 fn image_while_it_goes_on(resolver: &mut Resolver, later: &[Played], steps: usize) -> Result<StateImage, String> {
     let at_once = resolver.image();
     resolver.begin_image();
@@ -589,7 +590,8 @@ fn image_while_it_goes_on(resolver: &mut Resolver, later: &[Played], steps: usiz
     Ok(image)
 }
 
-/// A replica that replays recorded outcomes, and one restored from an image at any epoch, end where the first did.
+/// Checks that a replica that replays recorded outcomes, and one restored from an image at any epoch, end in the same
+/// state.
 fn replay_and_restore_agree(story: &Story) -> Checked {
     let fresh = |shards| {
         let mut resolver = Resolver::new(config(story.world, shards));

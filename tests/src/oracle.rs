@@ -1,8 +1,8 @@
-//! The naive oracle: the rules of resolution written down a second time, as directly as possible, with whole
-//! histories in ordered maps and every pair of transactions compared. It shares no code with the core.
+//! The naive oracle: a second implementation of the rules of resolution, as direct as possible, with complete histories
+//! in ordered maps and comparisons of every pair of transactions. It shares no code with the core.
 //!
-//! What it must decide exactly is which transactions commit. Of several true reasons for an abort the core may name
-//! any, as long as it is of the first stage that fails.
+//! It must decide exactly which transactions commit. If an abort has several true reasons, the core may name any of
+//! them, as long as it is of the first stage that fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use tribunal_types::{
 use crate::cluster::EpochPlan;
 use crate::scenario::{Action, Row, Scan, TxnSpec, Value};
 
-/// What becomes of a transaction.
+/// The decision on a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It commits.
+    /// The transaction commits.
     Commit,
     /// It aborts at this stage, for one of these reasons.
     Abort(Stage, BTreeSet<Reason>),
@@ -30,19 +30,19 @@ pub enum Fate {
     Expired,
 }
 
-/// One write of a row's past; no value is a deletion.
+/// One write in a row's history; a deletion has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Its version.
     pub version: Version,
-    /// The value it left.
+    /// The resulting value.
     pub value: Option<Value>,
-    /// Where the resolver may take an integer to be: at its value, or anywhere within 16 digits of where adds have
-    /// moved it.
+    /// Interval in which the resolver may assume an integer to be: at its value, or anywhere within 16 digits of the
+    /// result of adds.
     pub within: (i128, i128),
 }
 
-/// Where the resolver may take a value to be that was just written.
+/// Returns the interval in which the resolver may assume a value to be that was just written.
 fn within(value: Option<&Value>) -> (i128, i128) {
     match value {
         Some(Value::Int(n)) if n.to_string().len() > 16 => (i128::from(*n), i128::from(*n)),
@@ -50,7 +50,7 @@ fn within(value: Option<&Value>) -> (i128, i128) {
     }
 }
 
-/// Whether adds of so much in all, up and down, can leave 64 bits in some order.
+/// Returns whether adds with these deltas can overflow 64 bits in some order.
 fn leaves_64_bits((least, most): (i128, i128), deltas: impl Iterator<Item = i64>) -> bool {
     let (mut up, mut down) = (0, 0);
     for delta in deltas {
@@ -59,58 +59,58 @@ fn leaves_64_bits((least, most): (i128, i128), deltas: impl Iterator<Item = i64>
     most + up > i128::from(i64::MAX) || least + down < i128::from(i64::MIN)
 }
 
-/// All that ever happened.
+/// The complete history.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     stores: BTreeMap<StoreId, StoreSpec>,
     rows: BTreeMap<Row, Vec<Change>>,
     ids: BTreeMap<TxnId, (VerdictAt, Option<u64>)>,
     id_window_ms: u64,
-    /// Ids that are remembered.
+    /// Number of ids that are remembered.
     ids_max: u64,
     /// Ids before this time may have been forgotten, Unix milliseconds.
     id_floor_ms: u64,
-    /// The floor that the resolver reported last.
+    /// The floor that the resolver last reported.
     pub floor: Epoch,
     /// The last epoch applied.
     pub last: Epoch,
-    /// Whose rules decide.
+    /// The generation whose rules decide.
     pub generation: Generation,
 }
 
-/// Whether a row exists, as far as the resolver may know.
+/// The existence of a row, as far as the resolver may know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     Absent,
-    /// Present; an integer, if that is known.
+    /// Present; whether it is an integer, if known.
     Present(Option<bool>),
     Unknown,
 }
 
-/// What a transaction touches, by class of access.
+/// The rows that a transaction accesses, by class of access.
 struct Access<'a> {
     txn: &'a TxnSpec,
     changes_existence: Vec<&'a Row>,
-    /// Rows that it creates by adding to them, unless another one has done so.
+    /// Rows that it creates by an add, unless another transaction has created them.
     creates_or_adds: Vec<&'a Row>,
 }
 
 impl Oracle {
-    /// Starts on an empty database.
+    /// Creates an oracle with an empty database.
     #[must_use]
     pub fn new(stores: &[StoreSpec], id_window_ms: u64, ids_max: u64) -> Oracle {
         let stores = stores.iter().map(|spec| (spec.id, spec.clone())).collect();
         Oracle { stores, id_window_ms, ids_max, ..Oracle::default() }
     }
 
-    /// Declares a store, or changes what was declared.
+    /// Declares a store, or changes its declaration.
     pub fn declare(&mut self, spec: &StoreSpec) {
         if self.stores.get(&spec.id) != Some(spec) {
             self.stores.insert(spec.id, spec.clone());
         }
     }
 
-    /// Returns a row's past, oldest first.
+    /// Returns a row's history, oldest first.
     #[must_use]
     pub fn past(&self, row: &Row) -> &[Change] {
         self.rows.get(row).map_or(&[], Vec::as_slice)
@@ -130,7 +130,7 @@ impl Oracle {
         self.rows.iter().filter_map(newest).collect()
     }
 
-    /// Returns where the verdict of an id is, and the body that it was for.
+    /// Returns the location of an id's verdict, and the body that it was for.
     #[must_use]
     pub fn filed(&self, id: TxnId) -> Option<(VerdictAt, Option<u64>)> {
         self.ids.get(&id).copied()
@@ -140,7 +140,7 @@ impl Oracle {
         self.stores[&store].existence == Existence::Declared
     }
 
-    /// Whether a read could have been made in the state of epoch `at`.
+    /// Returns whether a read could have been made in the state of epoch `at`.
     fn is_current(&self, row: &Row, seen: Option<Version>, at: Epoch) -> bool {
         if self.is_declared(row.store) {
             let known = self.past(row).iter().rev().find(|c| c.version.epoch() <= at && c.version.epoch() > self.floor);
@@ -171,7 +171,7 @@ impl Oracle {
         }
     }
 
-    /// Rules of every level: snapshot bounds, then existence.
+    /// Applies the rules of every level: snapshot bounds, then existence.
     fn join(&self, txn: &TxnSpec, epoch: Epoch) -> BTreeSet<Reason> {
         let mut reasons = BTreeSet::new();
         for &(_, at) in &txn.snapshots {
@@ -225,13 +225,13 @@ impl Oracle {
         reasons
     }
 
-    /// Rules of the transaction's own level, on the state before the epoch.
+    /// Applies the rules of the transaction's own level to the state before the epoch.
     fn validate(&self, txn: &TxnSpec, epoch: Epoch) -> BTreeSet<Reason> {
         let mut reasons = BTreeSet::new();
         let stale = txn.reads.iter().any(|(row, seen)| !self.is_current(row, *seen, epoch.prev()));
         let range_changed = txn.scans.iter().any(|scan| {
             let snapshot = txn.snapshot_of(scan.store).unwrap_or(epoch.prev());
-            // Its engine scans its snapshot, where no later write can appear.
+            // Its engine scans its snapshot, in which no later write can appear.
             let at_snapshot = txn.level == Isolation::Snapshot && self.stores[&scan.store].multi_version;
             !at_snapshot && self.rows.keys().any(|row| scan.holds(row) && self.changed_since(row, snapshot))
         });
@@ -267,8 +267,8 @@ impl Oracle {
         reasons
     }
 
-    /// Tells whether a transaction that only reads has seen what its level promises, in the state of epoch `at` or, at the snapshot
-    /// level, in one before it.
+    /// Returns whether a read-only transaction has seen a state that its level permits: that of epoch `at` or, at the
+    /// snapshot level, an earlier one.
     #[must_use]
     pub fn holds(&self, txn: &TxnSpec, at: Epoch) -> bool {
         let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(at);
@@ -297,8 +297,8 @@ impl Oracle {
         }
     }
 
-    /// The snapshot of the stores that keep versions themselves: `None` if the transaction names no such store,
-    /// `Some(None)` if theirs is not the newest snapshot, alone.
+    /// Returns the snapshot of the stores that keep versions themselves: `None` if the transaction names no such store,
+    /// `Some(None)` if their snapshots are not all the newest one.
     fn cut(&self, txn: &TxnSpec) -> Option<Option<Epoch>> {
         let newest = txn.snapshots.iter().map(|&(_, at)| at).max()?;
         let own = || txn.snapshots.iter().filter(|(store, _)| self.stores[store].multi_version);
@@ -306,7 +306,7 @@ impl Oracle {
         Some(own().all(|&(_, at)| at == newest).then_some(newest))
     }
 
-    /// Rule (i): the states from the newest snapshot on at which every read is current.
+    /// Rule (i): returns the states from the newest snapshot on in which every read is current.
     fn states_that_fit(&self, txn: &TxnSpec, epoch: Epoch) -> Vec<Epoch> {
         let newest = txn.snapshots.iter().map(|&(_, at)| at).max().unwrap_or(epoch.prev());
         let cut = self.cut(txn);
@@ -330,12 +330,13 @@ impl Oracle {
         Some((newest.0..epoch.0).map(Epoch).filter(fits).collect())
     }
 
-    /// Rule (ii) for rows read as absent: one that the transaction writes was written by others after the state `at`.
+    /// Rule (ii) for rows read as absent: returns whether other transactions wrote a row after the state `at` that this
+    /// one writes.
     fn reappeared_since(&self, txn: &TxnSpec, at: Epoch) -> bool {
         txn.writes.iter().any(|(row, _)| txn.seen(row) == Some(None) && self.changed_since(row, at))
     }
 
-    /// Rule (ii): another one committed a write of the row first.
+    /// Rule (ii): returns whether another transaction committed a write of the row first.
     fn is_foreign(&self, txn: &TxnSpec, row: &Row, action: &Action, epoch: Epoch) -> bool {
         match (txn.seen(row), action) {
             (Some(seen), _) => !self.is_current(row, seen, epoch.prev()),
@@ -344,7 +345,7 @@ impl Oracle {
         }
     }
 
-    /// Judges one transaction on the state before epoch `epoch`, by itself: `None` accepts.
+    /// Judges one transaction alone on the state before epoch `epoch`; `None` accepts it.
     #[must_use]
     pub fn reject(&self, txn: &TxnSpec, epoch: Epoch) -> Option<(Stage, BTreeSet<Reason>)> {
         let mut join = self.join(txn, epoch);
@@ -359,9 +360,10 @@ impl Oracle {
         sums.then(|| (Stage::Join, BTreeSet::from([Reason::AddOverflow])))
     }
 
-    /// Decides an epoch. `index` numbers the plan's transactions. Returns a fate for each, and the serial order of
-    /// those that had to be placed: which of the others come between front and back, and where, does not matter. Then where the
-    /// verdict of each early abort is; one whose id is outside the window has its own, which is not remembered.
+    /// Decides an epoch. `index` numbers the plan's transactions. Returns a fate for each, and the serial order of the
+    /// transactions that had to be placed (which other ones come between front and back, and where, does not matter).
+    /// Then returns the location of each early abort's verdict; one whose id is outside the window has its own verdict,
+    /// which is not remembered.
     #[must_use]
     pub fn decide(
         &mut self,
@@ -390,7 +392,7 @@ impl Oracle {
                 if !self.overflows(&access, &committed) {
                     return Ok(place);
                 }
-                // Only one that has read what others of the epoch change is placed at the front.
+                // Only a transaction that has read rows which other ones of the epoch change is placed at the front.
                 let is_stale = self.generation >= Generation::SECOND && place == Place::Front;
                 let reason = if is_stale { Reason::OrderConflict } else { Reason::AddOverflow };
                 Err(BTreeSet::from([reason]))
@@ -453,7 +455,7 @@ impl Oracle {
         (fates, early_aborts)
     }
 
-    /// Forgets the oldest second of ids, again and again, until few enough are left.
+    /// Forgets the oldest second of ids repeatedly until few enough are left.
     fn forget_ids(&mut self) {
         while self.ids.len() as u64 > self.ids_max {
             let second = |id: &TxnId| id.unix_ms() / 1000;
@@ -481,15 +483,15 @@ impl Oracle {
         }
     }
 
-    /// Imports versions of rows, after the transactions of epoch `epoch`. Returns how many it takes: those of rows that
-    /// the resolver does not know, none of which can be of a row that was deleted.
+    /// Imports versions of rows, after the transactions of epoch `epoch`. Returns the number of accepted versions:
+    /// those of rows that the resolver does not know, and that cannot have been deleted.
     pub fn import(&mut self, epoch: Epoch, imports: &[(Row, Version, bool)]) -> u64 {
         let mut taken = 0;
         for (row, version, integer) in imports {
             let forgotten = |change: &Change| change.value.is_none() && change.version.epoch() <= self.floor;
             let is_known = self.past(row).last().is_some_and(|newest| !forgotten(newest));
             let of_store = self.rows.iter().filter(|(other, _)| other.store == row.store).flat_map(|(_, past)| past);
-            // What this epoch has deleted is not forgotten.
+            // A row deleted in this epoch is not forgotten.
             let earlier = of_store.filter(|change| change.value.is_none() && change.version.epoch() < epoch);
             let deleted = earlier.map(|change| change.version.epoch()).max();
             let forgotten = deleted.map(|deleted| deleted.min(self.floor)).filter(|at| *at > Epoch(0));
@@ -505,7 +507,7 @@ impl Oracle {
         taken
     }
 
-    /// Whether adds of the transaction, together with those committed before it, could leave 64 bits.
+    /// Returns whether the transaction's adds, together with those committed before it, could overflow 64 bits.
     fn overflows(&self, access: &Access, committed: &[Access]) -> bool {
         let delta = |txn: &TxnSpec, row: &Row| {
             txn.writes.iter().find_map(|(written, action)| action.delta().filter(|_| written == row))
@@ -516,11 +518,11 @@ impl Oracle {
         })
     }
 
-    /// Executes the committed transactions one after the other, in the order given, and checks each ordered one
-    /// against what it read, every one against the existence it relied on, and that nothing is written over unseen.
+    /// Executes the committed transactions one by one in the given order, and checks each ordered one against its
+    /// reads, each against the existence it relied on, and that no unseen write is overwritten.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The violation, as text.
     pub fn execute(&mut self, epoch: Epoch, order: &[(&TxnSpec, Version)]) -> Result<(), String> {
         for &(txn, version) in order {
             let wrong = |what: &str, row: &Row| Err(format!("{} {what} {}/{}", txn.id, row.store, row.key));
@@ -582,12 +584,12 @@ impl Oracle {
     }
 }
 
-/// The serial order that the merge builds, from both ends.
+/// The serial order that the merge builds from both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Placed before the ones that contend for nothing, first one first.
+    /// Transactions placed before those without contention, first one first.
     pub front: Vec<usize>,
-    /// Placed at the end of what was there; those that contend for nothing may be anywhere between.
+    /// Transactions placed at the end of the existing ones; those without contention may be anywhere between.
     pub back: Vec<usize>,
 }
 
@@ -597,7 +599,7 @@ enum Place {
     Back,
 }
 
-/// Step 5: one transaction against all committed before it in rank order.
+/// Step 5: places one transaction against all those committed before it in rank order.
 fn place(access: &Access, committed: &[Access]) -> Result<Place, BTreeSet<Reason>> {
     let ordered = |a: &Access| is_ordered(a.txn);
     let both = ordered(access);
@@ -614,12 +616,12 @@ fn place(access: &Access, committed: &[Access]) -> Result<Place, BTreeSet<Reason
     Err(BTreeSet::from([Reason::OrderConflict, Reason::ReadConflict, Reason::RangeConflict, Reason::WriteConflict]))
 }
 
-/// Whether the transaction has a place in the epoch's serial order.
+/// Returns whether the transaction has a position in the epoch's serial order.
 fn is_ordered(txn: &TxnSpec) -> bool {
     matches!(txn.level, Isolation::Serializable | Isolation::RepeatableRead)
 }
 
-/// WW: both write one row, and not both only add to it.
+/// WW: returns whether both write one row, and do not both only add to it.
 fn writes_with(one: &Access, two: &Access) -> bool {
     let adds = |txn: &TxnSpec, row: &Row, action: &Action| action.delta().is_some() && txn.seen(row).is_none();
     one.txn.writes.iter().any(|(row, mine)| {
@@ -628,7 +630,8 @@ fn writes_with(one: &Access, two: &Access) -> bool {
     })
 }
 
-/// Whether `reader` reads a row, a range, an existence or a value to add to that `writer` writes or changes.
+/// Returns whether `reader` depends on a row, a range, an existence or an add's base value that `writer` writes or
+/// changes.
 fn reads_from(reader: &Access, writer: &Access) -> bool {
     let writes = &writer.txn.writes;
     let row = writes.iter().any(|(row, _)| reader.txn.seen(row).is_some());
@@ -647,7 +650,7 @@ fn reads_from(reader: &Access, writer: &Access) -> bool {
     row || range || existence || base
 }
 
-/// The built-in rules once more: lower wins.
+/// The built-in rules, implemented again: lower wins.
 fn rank(rule: NativeRule, txn: &TxnSpec, epoch: Epoch) -> (u64, u64) {
     let first = match rule {
         NativeRule::FirstWriterWins => 0,
@@ -658,7 +661,7 @@ fn rank(rule: NativeRule, txn: &TxnSpec, epoch: Epoch) -> (u64, u64) {
     (first, txn.csn.0)
 }
 
-/// Returns whether a verdict is what the oracle's own judgement of a transaction by itself allows.
+/// Returns whether a verdict agrees with the oracle's judgement of the transaction alone.
 #[must_use]
 pub fn agrees(verdict: &Verdict, expected: Option<&(Stage, BTreeSet<Reason>)>) -> bool {
     match (verdict, expected) {

@@ -1,5 +1,4 @@
-//! Outcomes in words, so that scripts can say what they expect: `ok kv#1`, or
-//! `read_conflict validate: read x seen T1 now T2`.
+//! Outcomes as text, for the expectations of scripts: `ok kv#1`, or `read_conflict validate: read x seen T1 now T2`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,19 +9,19 @@ use tribunal_types::{Conflict, Decision, FenceResult, OpKind, StoreId, TxnId, Ve
 use crate::cluster::Played;
 use crate::scenario::{Row, TxnSpec};
 
-/// Names by which numbers are told apart in a script.
+/// Names of numbered objects in a script.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     /// Stores by number.
     pub stores: BTreeMap<StoreId, String>,
     /// Transactions by id.
     pub txns: BTreeMap<TxnId, String>,
-    /// Transactions by what they wrote.
+    /// Transactions by the versions they wrote.
     pub versions: BTreeMap<(Row, Version), String>,
 }
 
 impl Names {
-    /// Returns a row as scripts write it: the first store's name is left out.
+    /// Returns a row in the notation of scripts: the first store's name is omitted.
     #[must_use]
     pub fn row(&self, row: &Row) -> String {
         if row.store == StoreId(1) { row.key.clone() } else { format!("{}/{}", self.stores[&row.store], row.key) }
@@ -34,7 +33,7 @@ impl Names {
         self.versions.get(&(row.clone(), version)).cloned().unwrap_or_else(|| format!("{version:?}"))
     }
 
-    /// Remembers what an epoch's transactions wrote.
+    /// Records the versions that an epoch's transactions wrote.
     pub fn learn(&mut self, txns: &[(String, TxnSpec)], played: &Played) {
         for ((name, txn), ix) in txns.iter().zip(&played.index) {
             if let Decision::Committed { version } = played.outcome.decisions[ix.0 as usize] {
@@ -45,7 +44,7 @@ impl Names {
         }
     }
 
-    /// Returns what an epoch decided about its transaction number `i`.
+    /// Returns an epoch's decision on its transaction number `i`.
     #[must_use]
     pub fn decision(&self, played: &Played, i: usize) -> String {
         let ix = played.index[i];
@@ -60,7 +59,7 @@ impl Names {
         }
     }
 
-    /// Returns a verdict in words.
+    /// Returns a verdict as text.
     #[must_use]
     pub fn verdict(&self, verdict: &Verdict) -> String {
         match verdict {
@@ -73,7 +72,7 @@ impl Names {
         }
     }
 
-    /// Returns a reason with its conflicts in words.
+    /// Returns a reason with its conflicts as text.
     #[must_use]
     pub fn abort(&self, reason: &str, conflicts: &[Conflict]) -> String {
         let mut text = reason.to_owned();
@@ -116,13 +115,13 @@ impl Names {
     }
 }
 
-/// Returns a verdict's place as `epoch.item`.
+/// Returns a verdict's location as `epoch.item`.
 #[must_use]
 pub fn at(place: VerdictAt) -> String {
     format!("{}.{}", place.epoch, place.item)
 }
 
-/// Returns a fence's answer in words.
+/// Returns a fence's result as text.
 #[must_use]
 pub fn fence(result: FenceResult) -> String {
     match result {

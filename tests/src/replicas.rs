@@ -1,5 +1,5 @@
-//! Several replicas of one cluster on one thread, with logs that agree on what they are given: no network, no disk, no clock.
-//! Each replica receives every log at its own pace.
+//! Several replicas of one cluster on one thread, with logs that accept proposals in a given order: no network, no
+//! disk, no clock. Each replica receives every log at its own pace.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -26,16 +26,16 @@ use crate::generate::START_MS;
 use crate::scenario::{Action, Keying, Row, TxnSpec, Value, txn_id};
 use crate::stand_ins::{Native, Numbered};
 
-/// Nodes of a cluster, members and others.
+/// Nodes of a cluster, including non-members.
 const NODES: u16 = 4;
-/// Length of epochs, if it is fixed.
+/// Length of epochs, if fixed.
 const EPOCH_LENGTH: Duration = Duration::from_millis(20);
-/// How long others wait for a group before they take it over.
+/// How long other nodes wait for a group before they take it over.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(100);
 /// Rows that transactions write.
 const ROWS: [&str; 4] = ["a", "b", "c", "d"];
 
-/// One thing that happens in a cluster.
+/// One event in a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     what: u8,
@@ -46,17 +46,17 @@ pub struct Choice {
 /// A cluster's history.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// Nodes 1 to this one are members from the start.
+    /// Nodes 1 to this one are initial members.
     pub members: u16,
-    /// Epochs have a fixed length, instead of being sealed as soon as the log is free.
+    /// Whether epochs have a fixed length, instead of being sealed as soon as the log is free.
     pub fixed_length: bool,
-    /// Batches of a node that may be on their way at a time.
+    /// Maximum number of a node's batches in flight.
     pub in_flight_max: usize,
-    /// What happens.
+    /// The events.
     pub choices: Vec<Choice>,
 }
 
-/// Returns histories of one to four nodes.
+/// Generates histories of one to four nodes.
 pub fn history() -> impl Strategy<Value = History> {
     let choice = (any::<u8>(), 1..=NODES, any::<u8>()).prop_map(|(what, node, which)| Choice { what, node, which });
     (1..=NODES, any::<bool>(), 1..=4_usize, vec(choice, 0..300)).prop_map(
@@ -68,41 +68,41 @@ pub fn history() -> impl Strategy<Value = History> {
 struct Member {
     node: u16,
     replica: Replica<Numbered, Native, Inline>,
-    /// By group: entries that it has received.
+    /// Number of received entries, by group.
     read: BTreeMap<GroupId, usize>,
     control_read: usize,
-    /// Who waits, and for which transaction.
+    /// The waiters, with their transactions.
     waiting: BTreeMap<u64, TxnId>,
-    /// Of these, those who wait for an id that may never come.
+    /// Waiters among these whose id may never arrive.
     watching: BTreeSet<u64>,
-    /// Number of the last one who waits.
+    /// Number of the last waiter.
     waiters: u64,
-    /// What the node's engine has read.
+    /// Versions that the node's engine has read.
     versions: BTreeMap<String, Version>,
     outcomes: BTreeMap<Epoch, Vec<u8>>,
     stopped: bool,
-    /// Last complete epoch that it has told everybody.
+    /// Last complete epoch that it has announced to all nodes.
     published: Epoch,
-    /// Everything that it wanted done.
+    /// All effects that it requested.
     trace: Vec<u8>,
 }
 
-/// What a group's log agreed on.
+/// A committed entry of a group's log.
 #[derive(Clone)]
 enum Agreed {
     Batch(Arc<Batch>),
-    /// The term of a leader begins.
+    /// The beginning of a leader's term.
     Term(u16),
 }
 
-/// What a history has seen.
+/// Events that a history has covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Epochs that carried items.
+    /// Epochs with items.
     pub epochs: usize,
-    /// Of these, epochs to which several nodes contributed.
+    /// Epochs among these to which several nodes contributed.
     pub shared: usize,
-    /// Transactions that were told that their batch is void, or was lost.
+    /// Transactions whose waiters got the reply that their batch is void or lost.
     pub void: usize,
     /// Groups that another node took over because they made no progress.
     pub taken_over: usize,
@@ -110,7 +110,7 @@ pub struct Seen {
     pub sealed_for_others: usize,
     /// Proposals that a leader made after another one had replaced it.
     pub late: usize,
-    /// Times that a node had several batches on their way.
+    /// Times that a node had several batches in flight.
     pub pipelined: usize,
     /// Transactions that were decided.
     pub decided: usize,
@@ -123,11 +123,11 @@ pub struct Seen {
 /// The cluster.
 struct Cluster {
     members: Vec<Member>,
-    /// Entries that were agreed on.
+    /// Committed entries.
     logs: BTreeMap<GroupId, Vec<Agreed>>,
-    /// Leaders of groups, if that is not the node whose group it is.
+    /// Leaders of groups, if different from the group's own node.
     leaders: BTreeMap<GroupId, u16>,
-    /// Proposals that no log took, and takeovers that nodes ask for.
+    /// Proposals that no log accepted, and takeovers that nodes requested.
     refused: VecDeque<(u16, Arc<Batch>)>,
     takeovers: VecDeque<(u16, GroupId)>,
     proposed: BTreeMap<GroupId, VecDeque<Arc<Batch>>>,
@@ -138,7 +138,7 @@ struct Cluster {
     /// Number of the last transaction.
     number: u64,
     sent: Vec<TxnSpec>,
-    /// The group that is closed, if one is.
+    /// The closed group, if there is one.
     closing: Option<GroupId>,
     seen: Seen,
 }
@@ -248,7 +248,7 @@ impl Cluster {
                 }
             }
             Effect::TakeOver(group) => self.takeovers.push_back((node, group)),
-            // Where it lands in the control log is agreed on, not proposed.
+            // Its position in the control log is determined on commit, not by the proposal.
             Effect::AppendControl(_, entry) => self.proposed_control.push_back(entry),
             Effect::Decided(decided) => self.decided(node, *decided)?,
             Effect::Answer(waiter, answer, _) => self.answered(node, waiter, answer)?,
@@ -340,7 +340,8 @@ impl Cluster {
         }
     }
 
-    /// Makes a transaction of one or two writes; every other one reads what its node knows of the first row.
+    /// Makes a transaction of one or two writes; every other one reads the first row at the version that its node
+    /// knows.
     fn transaction(&mut self, node: u16, which: u8) -> TxnSpec {
         self.number += 1;
         let level = Isolation::ALL[usize::from(which) % 4];
@@ -364,7 +365,7 @@ impl Cluster {
         txn
     }
 
-    /// Remembers what an epoch wrote, as an engine with a cache would.
+    /// Records an epoch's writes, as an engine with a cache would.
     fn learn(&mut self, node: u16, input: &EpochInput, outcome: &EpochOutcome) {
         let ids = input.batches.iter().flat_map(|batch| batch.txns.iter().map(|txn| txn.id)).collect::<Vec<_>>();
         for &ix in &outcome.order {
@@ -397,16 +398,16 @@ impl Cluster {
         self.leaders.get(&group).copied().unwrap_or(group.node.0)
     }
 
-    /// Makes a node the leader of a group: what is proposed and not agreed on is lost.
+    /// Makes a node the leader of a group: its uncommitted proposals are lost.
     fn elect(&mut self, node: u16, group: GroupId) -> Result<(), String> {
         self.proposed.remove(&group);
         self.leaders.insert(group, node);
         self.logs.entry(group).or_default().push(Agreed::Term(node));
-        // Others hear of it late, but a candidate knows that it leads no more.
+        // Other nodes learn of this later, but a candidate knows that it is no longer the leader.
         self.step(node, Event::LeaderLost(group))
     }
 
-    /// Elects the node that asked first for a takeover, unless it leads already.
+    /// Elects the node with the earliest takeover request, unless it is already the leader.
     fn grant_takeover(&mut self) -> Result<bool, String> {
         let Some((node, group)) = self.takeovers.pop_front() else { return Ok(false) };
         if group != GroupId::CONTROL && self.leader(group) != node {
@@ -416,25 +417,25 @@ impl Cluster {
         Ok(true)
     }
 
-    /// Tells a node of a proposal that no log took.
+    /// Informs a node of a proposal that no log accepted.
     fn deliver_refusal(&mut self) -> Result<bool, String> {
         let Some((node, batch)) = self.refused.pop_front() else { return Ok(false) };
         self.step(node, Event::NotProposed(batch)).map(|()| true)
     }
 
-    /// Agrees on what a group proposed first.
+    /// Commits a group's oldest proposal.
     fn agree(&mut self, group: GroupId) -> bool {
         let Some(batch) = self.proposed.get_mut(&group).and_then(VecDeque::pop_front) else { return false };
         self.logs.entry(group).or_default().push(Agreed::Batch(batch));
         true
     }
 
-    /// Agrees on an empty entry that another node made for a group: what the group proposes for the same epoch is void.
+    /// Commits an empty entry that another node made for a group: the group's proposal for the same epoch is void.
     fn take_over(&mut self, group: GroupId, seen_by: u16, length: u64, closes: bool) {
         let epochs = self.member(seen_by).replica.epochs();
         if epochs.has(group) {
             let (first, members) = (epochs.next_of(group), epochs.members());
-            // Somebody has to be left who decides.
+            // One member must remain to decide.
             let closes = closes && self.closing.is_none_or(|closing| closing == group) && members > 1;
             if closes {
                 self.closing = Some(group);
@@ -459,7 +460,7 @@ impl Cluster {
         let event = match agreed {
             Agreed::Batch(batch) => Event::Entry(batch),
             Agreed::Term(leader) => {
-                // A leader proposes only once it knows all that was agreed on before its own term.
+                // A leader proposes only once it has received all entries committed before its own term.
                 let later = self.logs[&group][at + 1..].iter().any(|agreed| matches!(agreed, Agreed::Term(_)));
                 Event::TermBegun { group, leads: leader == node && !later }
             }
@@ -501,7 +502,7 @@ impl Cluster {
                 self.commit(node, &txn)
             }
             60..68 if proposes => {
-                // A client asks again, on any node.
+                // A client retries, on any node.
                 let again = self.sent.iter().rev().nth(usize::from(which) % 8).cloned();
                 again.map_or(Ok(()), |txn| self.commit(node, &txn))
             }
@@ -538,7 +539,7 @@ impl Cluster {
                 Ok(())
             }
             148..150 => {
-                // Agreed on once more: it has no effect.
+                // Commits an entry a second time; it has no effect.
                 let log = self.logs.entry(other).or_default();
                 let again = log.iter().rev().find(|agreed| matches!(agreed, Agreed::Batch(_))).cloned();
                 log.extend(again);
@@ -552,14 +553,14 @@ impl Cluster {
             210..220 => self.deliver_control(node).map(drop),
             220..224 => self.elect(node, other),
             224..226 => {
-                // Home again.
+                // The group's own node leads it again.
                 self.elect(other.node.0, other)
             }
             226..228 => self.step(node, Event::LeaderLost(group(node))),
             228..231 => self.deliver_refusal().map(drop),
             231..233 => self.grant_takeover().map(drop),
             233..236 => {
-                // It sees what another node has proposed.
+                // The node learns of another node's proposal.
                 let seen = self.proposed.get(&other).and_then(VecDeque::back).filter(|batch| !batch.is_empty());
                 let last = seen.map(|batch| batch.last);
                 last.map_or(Ok(()), |last| self.step(node, Event::Appended(last)))
@@ -571,7 +572,7 @@ impl Cluster {
         }
     }
 
-    /// Lets everything arrive, and others seal for those who lag, until nothing is under way.
+    /// Delivers everything, and lets nodes seal for lagging ones, until nothing is in flight.
     fn settle(&mut self) -> Result<(), String> {
         for _ in 0..200 {
             let mut moved = false;
@@ -608,8 +609,8 @@ impl Cluster {
         Err("the cluster does not come to rest".into())
     }
 
-    /// Ends every node amid a commit: odd ones finish what is under way, the second loses its log, and the fourth is told not to
-    /// wait any longer.
+    /// Stops every node in the middle of a commit: odd ones finish their commits in flight, the second loses its log,
+    /// and the fourth is told to stop waiting.
     fn end(&mut self) -> Result<(), String> {
         for node in 1..=NODES {
             if !self.member(node).replica.epochs().has(group(node)) {
@@ -630,7 +631,7 @@ impl Cluster {
             let late = self.transaction(node, 192);
             self.commit(node, &late)?;
         }
-        // Nothing of a log that failed, or that has no majority, is agreed on.
+        // A log that failed, or has no majority, commits nothing.
         (2..=NODES).step_by(2).for_each(|node| drop(self.proposed.remove(&group(node))));
         self.settle()?;
         for member in &self.members {
@@ -689,10 +690,10 @@ fn now(ms: u64) -> Now {
     Now { monotonic: Duration::from_millis(ms), unix_us: (START_MS + ms) * 1000 }
 }
 
-/// Plays a history; returns what was seen, and everything that the nodes wanted done.
+/// Plays a history; returns the covered events, and all effects that the nodes requested.
 ///
 /// # Errors
-/// What went wrong.
+/// The violation.
 pub fn play(history: &History) -> Result<(Seen, Vec<Vec<u8>>), String> {
     let mut cluster = Cluster::start(history);
     for &choice in &history.choices {

@@ -1,5 +1,5 @@
-//! Scenarios: transactions as a person would write them down, rows by store and key, and their translation into the
-//! flat columns that the core takes.
+//! Scenarios: transactions in a readable form, rows by store and key, and their translation into the core's flat
+//! columns.
 
 use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{
@@ -7,7 +7,7 @@ use tribunal_types::{
     Version, Write, WriteKind,
 };
 
-/// A row in words.
+/// A row by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Row {
     /// Store.
@@ -17,7 +17,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Names a row.
+    /// Builds a row's name.
     #[must_use]
     pub fn new(store: u32, key: &str) -> Row {
         Row { store: StoreId(store), key: key.to_owned() }
@@ -36,14 +36,14 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Returns whether the range holds the row.
+    /// Returns whether the range contains the row.
     #[must_use]
     pub fn holds(&self, row: &Row) -> bool {
         row.store == self.store && row.key >= self.start && (self.end.is_empty() || row.key < self.end)
     }
 }
 
-/// A row's value: integers may be added to.
+/// A row's value: an integer can be added to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A JSON integer.
@@ -62,10 +62,10 @@ impl Value {
         }
     }
 
-    /// Reads back [`Value::json`].
+    /// Parses the result of [`Value::json`].
     ///
     /// # Panics
-    /// If the text is neither.
+    /// If the text is neither an integer nor a string.
     #[must_use]
     pub fn of_json(json: &[u8]) -> Value {
         let text = std::str::from_utf8(json).expect("values are UTF-8");
@@ -76,7 +76,7 @@ impl Value {
     }
 }
 
-/// What a write does, with its value.
+/// The operation of a write, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Creates the row.
@@ -89,7 +89,7 @@ pub enum Action {
     Delete,
     /// Adds to an integer row.
     Add(i64),
-    /// Adds the first to an integer row, or to the second if the row is missing.
+    /// Adds the first number to an integer row, or to the second number if the row is missing.
     AddOr(i64, i64),
 }
 
@@ -106,7 +106,7 @@ impl Action {
         }
     }
 
-    /// Returns what an add adds.
+    /// Returns the delta of an add.
     #[must_use]
     pub fn delta(&self) -> Option<i64> {
         match self {
@@ -115,7 +115,7 @@ impl Action {
         }
     }
 
-    /// Returns whether the row holds an integer afterwards (an add leaves it one).
+    /// Returns whether the row contains an integer afterwards (an add keeps it one).
     #[must_use]
     pub fn leaves_integer(&self) -> bool {
         match self {
@@ -126,7 +126,7 @@ impl Action {
     }
 }
 
-/// One transaction in words.
+/// One transaction in readable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnSpec {
     /// Idempotency key.
@@ -139,7 +139,7 @@ pub struct TxnSpec {
     pub node: u16,
     /// Tenant.
     pub namespace: NamespaceId,
-    /// Level.
+    /// Isolation level.
     pub level: Isolation,
     /// Client's priority.
     pub priority: u8,
@@ -160,7 +160,7 @@ pub struct TxnSpec {
 }
 
 impl TxnSpec {
-    /// Starts a transaction that does nothing, under a valid id of the time `id_ms`, Unix milliseconds.
+    /// Creates a transaction without operations, with a valid id of the time `id_ms`, Unix milliseconds.
     #[must_use]
     pub fn new(number: u64, id_ms: u64, level: Isolation) -> TxnSpec {
         TxnSpec {
@@ -246,7 +246,7 @@ impl TxnSpec {
     }
 }
 
-/// Returns a UUIDv7 of the given Unix milliseconds and number.
+/// Returns a UUIDv7 with the given Unix milliseconds and number.
 #[must_use]
 pub fn txn_id(unix_ms: u64, number: u64) -> TxnId {
     let mut id = [0; 16];
@@ -257,16 +257,16 @@ pub fn txn_id(unix_ms: u64, number: u64) -> TxnId {
     TxnId(id)
 }
 
-/// The secret by which rows are named.
+/// The secret with which rows are hashed.
 pub const ROW_SECRET: [u8; 16] = *b"a secret to test";
 
-/// How rows are named.
+/// The method of hashing rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keying {
     /// By keyed hash, as in production.
     #[default]
     Hashed,
-    /// By keyed hash, but keys of different first letters (modulo 8) are in different eighths of the shards.
+    /// By keyed hash, but keys with different first letters (modulo 8) are in different eighths of the shards.
     Apart,
 }
 

@@ -1,4 +1,4 @@
-//! Epoch scripts: a small text format in which each rule is tested by the story that needs it.
+//! Epoch scripts: a small text format in which each rule is tested by a story that needs it.
 //!
 //! ```text
 //! stores kv sql:declared         stores, the first one is meant where rows name none (default: kv)
@@ -46,7 +46,7 @@ const START_MS: u64 = 1_800_000_000_000;
 /// Plays a script and compares every answer.
 ///
 /// # Panics
-/// If an answer differs (the message is the script with the right answers), or the script cannot be read.
+/// If an answer differs (the message is the script with the actual answers), or the script cannot be parsed.
 #[track_caller]
 pub fn check(script: &str) {
     if let Err(differs) = run(script) {
@@ -57,15 +57,15 @@ pub fn check(script: &str) {
 /// Plays a script and compares every answer.
 ///
 /// # Errors
-/// The script with the answers it really got, wrong lines marked.
+/// The script with the actual answers, wrong lines marked.
 ///
 /// # Panics
-/// If the script cannot be read.
+/// If the script cannot be parsed.
 pub fn run(script: &str) -> Result<(), String> {
     [Generation::OLDEST, Generation::NEWEST].into_iter().try_for_each(|generation| run_in(generation, script))
 }
 
-/// Plays a script in a generation, unless it names another one.
+/// Plays a script in a generation, unless the script sets another one.
 fn run_in(generation: Generation, script: &str) -> Result<(), String> {
     let mut player = Player::default();
     player.settings.generation = generation;
@@ -89,7 +89,7 @@ fn run_in(generation: Generation, script: &str) -> Result<(), String> {
     if good { Ok(()) } else { Err(text) }
 }
 
-/// Whether an answer is the expected one; a bare `ok` leaves positions open.
+/// Returns whether an answer is the expected one; a bare `ok` leaves positions open.
 fn answers(actual: &str, expected: &str) -> bool {
     actual == expected || expected == "ok" && actual.starts_with("ok ")
 }
@@ -109,7 +109,7 @@ struct Settings {
     generation: Generation,
 }
 
-/// The epoch that is being written down.
+/// The epoch in progress.
 #[derive(Default)]
 struct Draft {
     plan: EpochPlan,
@@ -220,7 +220,7 @@ impl Player {
         self.clock_ms = START_MS;
     }
 
-    /// Goes on with what an image of the state restores.
+    /// Continues with the state restored from an image.
     fn restart(&mut self) {
         self.flush();
         let resolver = &mut self.cluster.as_mut().expect("started").resolver;
@@ -243,7 +243,7 @@ impl Player {
         self.draft = Some(draft);
     }
 
-    /// Plays the drafted epoch and writes down its answers.
+    /// Plays the drafted epoch and records its answers.
     fn flush(&mut self) {
         let Some(mut draft) = self.draft.take() else { return };
         draft.plan.txns = draft.txns.iter().map(|(_, txn)| txn.clone()).collect();
@@ -319,7 +319,7 @@ impl Player {
         }
     }
 
-    /// `dry-run` and `early`: a transaction that is not submitted.
+    /// Handles `dry-run` and `early`: a transaction that is not submitted.
     fn opinion(&mut self, words: &[&str]) -> String {
         let (_, txn) = self.txn(&words[1..]);
         let request = txn.request(&self.settings.keying);
@@ -337,7 +337,7 @@ impl Player {
         self.names.verdict(&resolver.dry_run(complete, &request, &policies))
     }
 
-    /// The whole log of a store: `1:x=5 2:y=6,z`.
+    /// Returns the whole log of a store: `1:x=5 2:y=6,z`.
     fn log(&self, store: &str) -> String {
         let log = self.cluster.as_ref().expect("started").log_of(self.store(store));
         let text = |span: tribunal_types::Span| String::from_utf8_lossy(span.of(&log.bytes)).into_owned();
@@ -479,24 +479,24 @@ impl Player {
     }
 }
 
-/// Reads `epoch.position`.
+/// Parses `epoch.position`.
 fn numeric(text: &str) -> Option<Version> {
     let (epoch, position) = text.split_once('.')?;
     Version::new(Epoch(epoch.parse().ok()?), position.parse().ok()?)
 }
 
-/// A conflict rule, good or bad.
+/// A conflict rule, correct or faulty.
 #[derive(Clone, Debug)]
 pub enum RuleUnderTest {
     /// A built-in.
     Native(NativeRule),
     /// Fails.
     Faulty,
-    /// Answers for one transaction too few.
+    /// Returns one rank too few.
     Short,
-    /// Gives every transaction the same rank, so that only stamps decide.
+    /// Gives every transaction the same rank, so that stamps decide.
     Constant,
-    /// The work whose first attempt is the oldest wins.
+    /// Ranks work by its first attempt, oldest first.
     Oldest,
 }
 
@@ -535,7 +535,7 @@ impl ConflictRule for RuleUnderTest {
     }
 }
 
-/// A validator, good or bad.
+/// A validator, correct or faulty.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum ValidatorUnderTest {
     /// The built-in levels.
@@ -543,13 +543,13 @@ pub enum ValidatorUnderTest {
     Native,
     /// Fails.
     Faulty,
-    /// Answers for one transaction too few.
+    /// Returns one verdict too few.
     Short,
     /// Rejects everything with a code of its own.
     Code(u8),
     /// Blames an operation that does not exist.
     WildWitness,
-    /// Rejects reads that were superseded more than so many epochs ago.
+    /// Rejects reads that were superseded more than this many epochs ago.
     Fresh(u64),
 }
 

@@ -1,11 +1,11 @@
-//! What a replica needs from its caller, as simple as it can be: waiters that are numbers, and the native policies.
+//! The simplest possible environment of a replica: waiters that are numbers, and the native policies.
 
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_replica::{PolicyRunner, Waiters};
 use tribunal_types::{EpochOutcome, Generation, Isolation, PluginActivation, PluginSlot};
 
-/// Waits under a number.
+/// Waiters identified by a number.
 pub struct Numbered;
 
 impl Waiters for Numbered {

@@ -1,4 +1,4 @@
-//! Writes commit bodies as the API wants them, straight into the request's buffer. No I/O.
+//! Writes commit bodies in the API's form, directly into the request's buffer. No I/O.
 
 use std::io::Write as _;
 
@@ -10,7 +10,7 @@ use crate::options::{Level, Shape, Workload};
 use crate::wire::write_decimal;
 use crate::workload::{Change, Plan, Scan};
 
-/// Characters of random values: 64 of them, so that six random bits give one.
+/// Characters of random values: 64 of them, so that six random bits select one.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// Writes the bodies of one measurement.
@@ -23,7 +23,7 @@ pub struct BodyWriter {
 }
 
 impl BodyWriter {
-    /// Makes a writer for these flags.
+    /// Creates a writer for these flags.
     #[must_use]
     pub fn new(shape: &Shape, store: &str) -> BodyWriter {
         let prefix = match shape.workload {
@@ -44,7 +44,7 @@ impl BodyWriter {
         rng: &mut impl Rng,
     ) {
         self.open(out, txn_id, self.isolation);
-        // A snapshot may be left out only where no range is read, and nothing at snapshot level.
+        // A snapshot may be omitted only if no range is read and the level is not snapshot.
         if !plan.scans.is_empty() {
             self.snapshot(out, known.scanned_at());
         } else if self.isolation == Level::Snapshot {
@@ -73,7 +73,7 @@ impl BodyWriter {
         out.extend_from_slice(b"]}");
     }
 
-    /// Appends a body that puts `rows` blindly, as the preload does: at the weakest level, without reads.
+    /// Appends a body that puts `rows` blindly, for the preload: at the weakest level, without reads.
     pub fn preload(
         &self,
         out: &mut Vec<u8>,
@@ -96,7 +96,7 @@ impl BodyWriter {
         key::number(key.strip_prefix(self.prefix.as_bytes())?)
     }
 
-    /// Says whether the workload's rows are counters, whose versions nobody reads.
+    /// Returns whether the workload's rows are counters, whose versions are never read.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.prefix == "hot/"
@@ -156,7 +156,7 @@ impl BodyWriter {
         out.extend_from_slice(b"\"}");
     }
 
-    /// Appends `opening`, the store and the key; the object stays open.
+    /// Appends `opening`, the store and the key; the object remains open.
     fn operation(&self, out: &mut Vec<u8>, index: usize, opening: &str, row: Row) {
         if index > 0 {
             out.push(b',');
@@ -174,14 +174,14 @@ impl BodyWriter {
     }
 }
 
-/// Appends a JSON string of `bytes` bytes, quotes included.
+/// Appends a JSON string of `bytes` bytes, including quotes.
 fn text(out: &mut Vec<u8>, bytes: usize, rng: &mut impl Rng) {
     out.push(b'"');
     write_text(out, bytes - 2, rng);
     out.push(b'"');
 }
 
-/// Appends `bytes` random letters, digits, `-` and `_`. Random, so that no compression flatters a log.
+/// Appends `bytes` random letters, digits, `-` and `_`. Random, so that compression does not flatter a log.
 pub fn write_text(out: &mut Vec<u8>, bytes: usize, rng: &mut impl Rng) {
     let mut left = bytes;
     while left > 0 {
@@ -194,7 +194,7 @@ pub fn write_text(out: &mut Vec<u8>, bytes: usize, rng: &mut impl Rng) {
     }
 }
 
-/// Mints a UUIDv7, which the API wants as transaction id, into `text`.
+/// Generates a UUIDv7, the API's form of a transaction id, in `text`.
 pub fn mint_id<'t>(unix_ms: u64, rng: &mut impl Rng, text: &'t mut [u8; 36]) -> &'t str {
     let mut random = [0_u8; 10];
     rng.fill_bytes(&mut random);

@@ -8,13 +8,13 @@ use crate::error::BenchError;
 const STYLE: &str = "<style>text{font:12px system-ui,sans-serif;fill:#1d2733}.title{font-size:15px;font-weight:600}\
 .quiet{fill:#5b6b7b}.grid{stroke:#c9d2dc;stroke-width:1}.spread{stroke:#1d2733;stroke-width:1.5}\
 @media(prefers-color-scheme:dark){text{fill:#e4eaf0}.quiet{fill:#9fb0c0}.grid{stroke:#3c4a58}.spread{stroke:#e4eaf0}}</style>";
-/// Distinguishable to most kinds of colour vision, on white and on black.
+/// Distinguishable with most kinds of colour vision, on white and on black.
 const COLOURS: [&str; 7] = ["#0077bb", "#ee7733", "#009988", "#cc3311", "#aa4499", "#88aa33", "#7788aa"];
 
 /// One bar with the spread of its turns.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// Whose figure.
+    /// Name of its subject.
     pub name: String,
     /// Its length.
     pub median: f64,
@@ -27,18 +27,18 @@ pub struct Bar {
 /// Bars that share a scale.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// What they have in common.
+    /// Their common property.
     pub name: String,
     /// The bars.
     pub bars: Vec<Bar>,
 }
 
-/// One line of a panel; a figure that could not be taken is absent.
+/// One line of a panel; a missing figure is `None`.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it shows; empty if the panel's name says it.
+    /// Its name; empty if the panel's name suffices.
     pub name: String,
-    /// A figure for each place on the axis.
+    /// One figure per position on the axis.
     pub figures: Vec<Option<f64>>,
 }
 
@@ -51,7 +51,7 @@ pub struct Panel {
     pub lines: Vec<Line>,
 }
 
-/// Draws groups of horizontal bars, each group on a scale of its own.
+/// Draws groups of horizontal bars, each group on its own scale.
 #[must_use]
 pub fn bars(title: &str, unit: &str, groups: &[Group]) -> String {
     const ROW: f64 = 20.0;
@@ -95,7 +95,7 @@ pub fn bars(title: &str, unit: &str, groups: &[Group]) -> String {
     svg + "</svg>\n"
 }
 
-/// Draws panels side by side over the same axis, whose places are equally far apart.
+/// Draws panels side by side over the same axis, whose positions are equidistant.
 #[must_use]
 pub fn panels(title: &str, axis: &str, places: &[String], panels: &[Panel]) -> String {
     const WIDTH: f64 = 250.0;
@@ -146,7 +146,7 @@ pub fn panels(title: &str, axis: &str, places: &[String], panels: &[Panel]) -> S
 /// Writes a chart to a file.
 ///
 /// # Errors
-/// If there is no room.
+/// If the file cannot be written.
 pub fn write(path: &Path, svg: &str) -> Result<(), BenchError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(path, svg));
@@ -182,7 +182,7 @@ fn names<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     names
 }
 
-/// Returns the next larger number of one digit, or of 1.5 or 2.5, times a power of ten.
+/// Returns the next larger number of the form d, 1.5 or 2.5 times a power of ten, with one digit d.
 fn nice(largest: f64) -> f64 {
     if largest <= 0.0 || !largest.is_finite() {
         return 1.0;
@@ -192,7 +192,7 @@ fn nice(largest: f64) -> f64 {
     power * steps.into_iter().find(|step| step * power >= largest).unwrap_or(10.0)
 }
 
-/// Writes a number with as many digits as a reader can use.
+/// Formats a number with as many digits as are useful to a reader.
 #[must_use]
 pub fn round(figure: f64) -> String {
     let text = match figure.abs() {

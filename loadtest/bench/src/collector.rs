@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector of our own while telemetry is measured: it takes what comes and forgets it.
+//! A separate OpenTelemetry collector for measurements of telemetry: it accepts everything and discards it.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -20,14 +20,14 @@ pub struct Collector {
     config: PathBuf,
 }
 
-/// What became of the server's spans, warm-up included.
+/// Outcomes of the server's spans, including the warm-up.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Spans {
-    /// The collector has them.
+    /// Received by the collector.
     pub sent: f64,
-    /// The server had no room for them.
+    /// Dropped by the server for lack of room.
     pub dropped: f64,
-    /// The collector did not take them.
+    /// Not accepted by the collector.
     pub lost: f64,
 }
 
@@ -69,7 +69,7 @@ impl Collector {
         Ok(collector)
     }
 
-    /// Returns what `OTEL_EXPORTER_OTLP_ENDPOINT` must be.
+    /// Returns the value for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     #[must_use]
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.addr)
@@ -85,10 +85,10 @@ impl Drop for Collector {
 }
 
 impl Spans {
-    /// Reads them off a server's `/metrics`.
+    /// Parses the counters from a server's `/metrics`.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If it does not respond.
     pub fn of(addr: SocketAddr) -> Result<Spans, BenchError> {
         let mut rpc = Rpc::connect(addr)?;
         let (_, body) = rpc.get("/metrics")?;
@@ -103,7 +103,7 @@ impl Spans {
         Spans { sent: of("sent"), dropped: of("dropped"), lost: of("lost") }
     }
 
-    /// Returns them as a line of text.
+    /// Returns the counters as a line of text.
     #[must_use]
     pub fn text(&self) -> String {
         format!("spans: {} sent, {} dropped, {} lost\n", self.sent, self.dropped, self.lost)

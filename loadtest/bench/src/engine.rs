@@ -1,7 +1,7 @@
-//! Drives many connections from one thread: one epoll, one buffer a connection, no task switches.
+//! Drives many connections from one thread: one epoll, one buffer per connection, no task switches.
 //!
-//! One thread, because a second one would take the server's core. Level-triggered, so a short read needs no second
-//! one to find out that nothing is left: two system calls a request, and one `epoll_wait` for all that are ready.
+//! One thread, because a second one would take the server's core. Level-triggered, so that a short read needs no second
+//! one to detect that nothing is left: two system calls per request, and one `epoll_wait` for all ready connections.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,30 +16,29 @@ use rustix::event::{Timespec, epoll};
 use crate::error::BenchError;
 use crate::wire::{ReplyHead, read_head};
 
-/// How long unanswered requests may hold up the end of a run.
+/// How long unanswered requests may delay the end of a run.
 const DRAIN: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 16 * 1024;
 
-/// Connections made without a pause: as many as a listener of the usual size has room for while its process is busy.
-/// More would be dropped, and the kernel tries again after a second.
+/// Connections made without a pause: the usual backlog of a listener while its process is busy. Further ones would be
+/// dropped, and the kernel would retry after a second.
 const CONNECT_AT_ONCE: usize = 64;
 const CONNECT_PAUSE: Duration = Duration::from_millis(2);
 
-/// What is sent, and what becomes of the replies.
+/// The requests to send, and the processing of the replies.
 pub trait Traffic {
-    /// What must be remembered until the reply.
+    /// State to keep until the reply.
     type InFlight;
 
-    /// Appends one whole request; `None` if there is nothing more to send.
+    /// Appends one complete request; `None` if there is nothing more to send.
     fn request(&mut self, out: &mut Vec<u8>) -> Option<Self::InFlight>;
 
-    /// Says how long the request that was made last is to be held back: an engine may take its time between reading
-    /// and committing.
+    /// Returns how long to hold back the latest request: an engine may take its time between reading and committing.
     fn hold(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// Takes in a reply.
+    /// Processes a reply.
     fn reply(&mut self, request: Self::InFlight, status: u16, body: &[u8]);
 }
 
@@ -52,23 +51,23 @@ pub fn latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 600_000_000, 3).expect("bounds are valid")
 }
 
-/// When requests start.
+/// Start times of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pacing {
-    /// Each connection sends as soon as its reply has come.
+    /// Each connection sends as soon as its reply has arrived.
     Closed,
-    /// Requests are due this many times a second, whatever the replies do. A request that finds no free connection
-    /// waits, and its latency counts from when it was due: a slow client cannot hide a slow server.
+    /// This many requests per second are due, regardless of the replies. A request that finds no free connection waits,
+    /// and its latency counts from when it was due: a slow client cannot hide a slow server.
     Open {
-        /// Requests a second.
+        /// Requests per second.
         per_second: f64,
     },
 }
 
-/// What a run took.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Ran {
-    /// From the first request to the last reply.
+    /// Time from the first request to the last reply.
     pub elapsed: Duration,
     /// Latency of each request, microseconds.
     pub latency_us: Histogram<u64>,
@@ -97,7 +96,7 @@ struct Engine<'t, T: Traffic> {
     latency_us: Histogram<u64>,
 }
 
-/// Sends `traffic` for `duration`, or until it is used up, then waits for the replies under way.
+/// Sends `traffic` for `duration`, or until it is exhausted, then waits for the replies in flight.
 ///
 /// # Errors
 /// If a connection breaks, or replies are missing long after the end.
@@ -157,7 +156,7 @@ fn epoll_wait(epoll: &OwnedFd, events: &mut Vec<epoll::Event>, wait: Duration) -
     }
 }
 
-/// Says which request is due next.
+/// Determines the next due request.
 struct Due {
     interval: Option<Duration>,
     start: Instant,
@@ -174,7 +173,7 @@ impl Due {
     }
 
     fn next(&self, interval: Duration) -> Instant {
-        // Not a sum of intervals, which would let their rounding grow.
+        // Not a sum of intervals, whose rounding errors would accumulate.
         self.start + Duration::from_nanos((interval.as_nanos() as f64 * self.issued as f64) as u64)
     }
 
@@ -197,7 +196,7 @@ impl Due {
         }
     }
 
-    /// Counts the requests that were due before `end` and never left, and records how long they have waited.
+    /// Counts the requests that were due before `end` and were never sent, and records how long they have waited.
     fn settle(&mut self, end: Instant, latency_us: &mut Histogram<u64>) -> u64 {
         let Some(interval) = self.interval else { return 0 };
         let mut unsent = 0;
@@ -268,7 +267,7 @@ impl<'t, T: Traffic> Engine<'t, T> {
         Ok(())
     }
 
-    /// Sends the requests that have been held back for long enough.
+    /// Sends the requests whose hold time is over.
     fn release(&mut self, now: Instant) -> Result<(), BenchError> {
         while let Some(Reverse((at, index))) = self.held.peek().copied()
             && at <= now
@@ -355,7 +354,7 @@ mod tests {
 
         fn request(&mut self, out: &mut Vec<u8>) -> Option<u32> {
             self.left = self.left.checked_sub(1)?;
-            // Larger than a socket takes at once, so that the writing side is tried too.
+            // Larger than a socket's buffer, so that the writing side is tested, too.
             crate::wire::write_post(out, "h", &["/", &self.left.to_string()], &vec![b'x'; 3_000_000]);
             Some(self.left)
         }
@@ -384,7 +383,7 @@ mod tests {
             reader.read_exact(&mut vec![0; length]).unwrap();
             let body = path.repeat(40_000);
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
-            // In pieces, so that the head comes apart.
+            // Sent in pieces, so that the head is split.
             reader.get_mut().write_all(&head.as_bytes()[..10]).unwrap();
             std::thread::sleep(Duration::from_millis(2));
             reader.get_mut().write_all(&head.as_bytes()[10..]).unwrap();

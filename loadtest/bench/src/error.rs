@@ -1,28 +1,28 @@
-//! What can stop a measurement, named by what the reader can do about it.
+//! Errors that can stop a measurement, named by their remedy.
 
 /// Why there are no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The network or a file did not do as told.
+    /// The network or a file failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         doing: String,
         /// Why it failed.
         source: std::io::Error,
     },
-    /// The server's bytes are not what its API promises.
+    /// The server's bytes violate its API.
     #[error("unexpected reply: {0}")]
     Reply(&'static str),
-    /// The server refused something that the measurement needs.
+    /// The server refused a request that the measurement needs.
     #[error("the server refused {what}: {answer}")]
     Refused {
-        /// What was asked.
+        /// The request.
         what: String,
-        /// Its answer.
+        /// The response.
         answer: String,
     },
-    /// The server did not do its part in time.
+    /// The server did not complete an operation in time.
     #[error("{0}")]
     TooLate(String),
     /// The flags contradict each other.
@@ -31,7 +31,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Makes an error of an I/O error and what was being done.
+    /// Builds an error from an I/O error and the operation that failed.
     pub fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> BenchError {
         let doing = doing.into();
         move |source| BenchError::Io { doing, source }

@@ -1,5 +1,5 @@
-//! One client that commits once in a while, against bare fdatasyncs of the same disk in the same run: how much
-//! the service adds to what durability costs anyway.
+//! One client that commits occasionally, against bare fdatasyncs of the same disk in the same run: the cost that the
+//! service adds to that of durability.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -16,25 +16,25 @@ use crate::options::Common;
 use crate::report::Percentiles;
 use crate::traffic::{Counts, Mode};
 
-/// Bytes of one bare write: about what a small epoch takes in the log.
+/// Bytes of one bare write: about the size of a small epoch in the log.
 const WRITE_BYTES: usize = 4096;
 /// Bytes of the file that is written in place.
 const FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What idle commits and bare syncs took.
+/// Durations of idle commits and bare syncs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Idle {
     /// One commit at a time, microseconds.
     pub commit_us: Percentiles,
-    /// Write in place in a file whose blocks exist, then fdatasync: the least a disk can do.
+    /// Write in place in a file with allocated blocks, then fdatasync: the minimum for a disk.
     pub sync_in_place_us: Percentiles,
-    /// Append, then fdatasync, which has to record the file's new length as well.
+    /// Append, then fdatasync, which also has to record the file's new length.
     pub sync_append_us: Percentiles,
-    /// Median commit over the median sync in place.
+    /// Ratio of the median commit to the median sync in place.
     pub ratio_in_place: f64,
-    /// Median commit over the median sync of an append.
+    /// Ratio of the median commit to the median sync of an append.
     pub ratio_append: f64,
-    /// What became of the transactions.
+    /// Outcomes of the transactions.
     pub counts: Counts,
 }
 
@@ -59,7 +59,7 @@ impl Idle {
     }
 }
 
-/// Takes a commit and both syncs in turns.
+/// Measures a commit and both syncs alternately.
 ///
 /// # Errors
 /// If the server, the traffic or the disk fails.
@@ -71,7 +71,7 @@ pub fn measure(common: &Common, samples: usize, pause: Duration) -> Result<Idle,
     traffic.post_as(Mode::Commit, 1);
     let (mut commits, mut in_place, mut appended) = (latencies(), latencies(), latencies());
     let mut request = Vec::new();
-    // A fifth more, not counted, warms both sides up.
+    // A fifth more, uncounted, warms up both sides.
     let warmup = samples / 5;
     for sample in 0..samples + warmup {
         std::thread::sleep(pause);
@@ -81,7 +81,7 @@ pub fn measure(common: &Common, samples: usize, pause: Duration) -> Result<Idle,
         let (status, body) = rpc.exchange(&request)?;
         let commit = start.elapsed();
         traffic.reply(pending, status, body);
-        // The server's own mark is synced within milliseconds of a commit; let it pass before the disk is asked.
+        // The server syncs its own mark within milliseconds of a commit; let that finish before using the disk.
         std::thread::sleep(pause);
         let (placed, added) = (disk.sync_in_place()?, disk.sync_append()?);
         if sample >= warmup {
@@ -102,7 +102,7 @@ pub fn measure(common: &Common, samples: usize, pause: Duration) -> Result<Idle,
     })
 }
 
-/// Two files of our own; removed at the end.
+/// Two temporary files, removed at the end.
 struct Disk {
     folder: std::path::PathBuf,
     placed: File,

@@ -1,4 +1,4 @@
-//! Which rows are inserted next, and which are the newest that readers may count on. As in YCSB, inserted keys fall
+//! Selects the next rows to insert, and the newest rows that readers may rely on. As in YCSB, inserted keys are spread
 //! evenly between the loaded ones, and reads of recent rows choose only among inserts that have ended.
 
 use std::collections::VecDeque;
@@ -6,20 +6,20 @@ use std::collections::VecDeque;
 use crate::key;
 use crate::model::Row;
 
-/// Rows of a workload in the order in which they came to be: the loaded ones, then the inserted ones.
+/// Rows of a workload in the order of their creation: the loaded ones, then the inserted ones.
 #[derive(Debug)]
 pub struct Inserts {
     loaded: Row,
-    /// A number without a common divisor with that of the loaded rows, about 0.62 of it: its multiples are spread evenly.
+    /// A number coprime to the number of loaded rows, about 0.62 of it: its multiples are spread evenly.
     stride: u64,
-    /// Inserts before which all have ended.
+    /// Number of leading inserts that have all ended.
     ended: u32,
-    /// Those from there on, and whether they have ended.
+    /// The following inserts, and whether each has ended.
     open: VecDeque<(Row, bool)>,
 }
 
 impl Inserts {
-    /// Makes the state after so many inserts, all of which have ended.
+    /// Creates the state after `inserted` inserts, all of which have ended.
     ///
     /// # Panics
     /// If there are no loaded rows.
@@ -31,13 +31,13 @@ impl Inserts {
         Inserts { loaded, stride, ended: inserted, open: VecDeque::new() }
     }
 
-    /// Returns how many inserts were begun.
+    /// Returns the number of inserts begun.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.ended + u32::try_from(self.open.len()).expect("clients are few")
     }
 
-    /// Returns how many inserts there can be.
+    /// Returns the maximum number of inserts.
     #[must_use]
     pub fn limit(loaded: Row) -> u32 {
         loaded.saturating_mul(key::INSERTS_AT_A_PLACE)
@@ -61,7 +61,7 @@ impl Inserts {
         }
     }
 
-    /// Returns the row that is `rank` steps older than the newest one of which, and of all before, the insert has ended.
+    /// Returns the row `rank` steps before the newest one up to which all inserts have ended.
     #[must_use]
     pub fn latest(&self, rank: u32) -> Row {
         match self.ended.checked_sub(rank + 1) {
@@ -70,7 +70,7 @@ impl Inserts {
         }
     }
 
-    /// Spreads loaded rows over the order of keys, each to another place.
+    /// Spreads loaded rows over the key order, each to a different position.
     #[must_use]
     pub fn scatter(&self, row: Row) -> Row {
         Row::try_from(u64::from(row) * self.stride % u64::from(self.loaded)).expect("a remainder of a Row")

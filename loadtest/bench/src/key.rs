@@ -1,5 +1,5 @@
-//! Rows by number and by key. Loaded rows are numbered from 0 in key order. Inserted rows have numbers of their own, from
-//! which their place among the loaded rows follows, so that no table of them is needed.
+//! Rows by number and by key. Loaded rows are numbered from 0 in key order. Inserted rows have separate numbers that
+//! determine their position among the loaded rows, so that no table of them is needed.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use crate::model::Row;
 pub const LOADED_END: Row = 10_000_000;
 /// Rows that can be inserted after each loaded row.
 pub const INSERTS_AT_A_PLACE: Row = 428;
-/// Bytes of the part of a key that is a loaded row's number.
+/// Digits of a loaded row's number in its key.
 const DIGITS: usize = 7;
-/// Bytes of the same part of an inserted row's key.
+/// Bytes of an inserted row's number in its key.
 pub const INSERTED_DIGITS: usize = DIGITS + 1 + 3;
 
-/// Returns the row that is the `nth` to be inserted after the loaded row `place`, counted from 1.
+/// Returns the `nth` row, counted from 1, to be inserted after the loaded row `place`.
 #[must_use]
 pub fn inserted(place: Row, nth: Row) -> Row {
     nth * LOADED_END + place
@@ -26,13 +26,13 @@ pub fn is_inserted(row: Row) -> bool {
     row >= LOADED_END
 }
 
-/// Returns a value that orders rows as their keys do.
+/// Returns a value that orders rows like their keys.
 #[must_use]
 pub fn order(row: Row) -> (Row, Row) {
     (row % LOADED_END, row / LOADED_END)
 }
 
-/// Returns a row's number as keys have it, and its length: seven digits, and for an inserted row `+` and three more.
+/// Returns a row's number in its key form, and its length: seven digits, and for an inserted row `+` and three more.
 #[must_use]
 pub fn number_text(row: Row) -> ([u8; INSERTED_DIGITS], usize) {
     let (place, nth) = order(row);
@@ -45,7 +45,7 @@ pub fn number_text(row: Row) -> ([u8; INSERTED_DIGITS], usize) {
     (text, INSERTED_DIGITS)
 }
 
-/// Appends a row's number as keys have it.
+/// Appends a row's number in its key form.
 pub fn write_number(out: &mut Vec<u8>, row: Row) {
     let (text, length) = number_text(row);
     out.extend_from_slice(&text[..length]);
@@ -58,7 +58,7 @@ fn digits(text: &mut [u8], within: Range<usize>, mut rest: Row) {
     }
 }
 
-/// Reads what [`number_text`] returns.
+/// Parses the result of [`number_text`].
 #[must_use]
 pub fn number(text: &[u8]) -> Option<Row> {
     let decimal = |text: &[u8]| crate::wire::decimal(text).and_then(|number| Row::try_from(number).ok());

@@ -1,5 +1,4 @@
-//! How far the storage lags behind the log when the load ends. A service that commits fast by pushing late shows
-//! up here.
+//! Lag of the storage relative to the log when the load ends. It exposes a service that commits fast by pushing late.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,19 +10,19 @@ use crate::rpc::Rpc;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Lag of one store, taken as soon as the last reply had come.
+/// Lag of one store, measured as soon as the last reply has arrived.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Lag {
-    /// Epochs that were committed and not yet applied.
+    /// Epochs committed but not yet applied.
     pub epochs: u64,
     /// Time until they were applied, milliseconds.
     pub caught_up_ms: u64,
 }
 
-/// Asks for the store's watermarks until it has applied what was committed at first.
+/// Polls the store's watermarks until it has applied everything that was committed at the start.
 ///
 /// # Errors
-/// If the server does not tell, or the store does not catch up within a minute.
+/// If the server does not return them, or the store does not catch up within a minute.
 pub fn measure(mut rpc: Rpc, store: &str) -> Result<Lag, BenchError> {
     let start = Instant::now();
     let path = format!("/v1/snapshot?store={store}");
@@ -45,7 +44,7 @@ pub fn measure(mut rpc: Rpc, store: &str) -> Result<Lag, BenchError> {
 /// Requests the newest epoch that a store has applied.
 ///
 /// # Errors
-/// If the server does not answer.
+/// If the server does not respond.
 pub fn applied(addr: SocketAddr, store: &str) -> Result<u64, BenchError> {
     watermark(&Rpc::connect(addr)?.get_json(&format!("/v1/snapshot?store={store}"))?, "applied")
 }

@@ -1,4 +1,4 @@
-//! What a client needs that measures a service and shares its cores: workloads, the client's knowledge of rows,
+//! Components of a client that measures a service and shares its cores: workloads, the client's knowledge of rows,
 //! hand-written HTTP, many connections on one thread, and figures. `tribunal-bench` is the program on top.
 
 pub mod body;

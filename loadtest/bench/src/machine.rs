@@ -1,5 +1,5 @@
-//! What a figure means nothing without: the machine, its load, the code's commit, and CPU time. Reads Linux's
-//! `/proc`; what is not there is reported as unknown rather than guessed.
+//! The context of a figure: the machine, its load, the code's commit, and CPU time. Reads Linux's `/proc`; missing
+//! values are reported as unknown rather than guessed.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
-/// Where a measurement ran.
+/// The machine of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// Processor model.
@@ -28,7 +28,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// Inspects this machine.
     #[must_use]
     pub fn look() -> Machine {
         let first_word = |path: &str| {
@@ -48,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// Describes it in one line.
+    /// Describes the machine in one line.
     #[must_use]
     pub fn line(&self) -> String {
         format!(
@@ -75,21 +75,21 @@ fn commit() -> String {
     if changed { hash + "+" } else { hash }
 }
 
-/// CPU time that this process has used.
+/// Returns the CPU time that this process has used.
 #[must_use]
 pub fn own_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// User and system CPU time that process `pid` has used; `None` if there is none of that number.
+/// Returns the user and system CPU time that process `pid` has used; `None` if there is no such process.
 #[must_use]
 pub fn cpu_of(pid: u32) -> Option<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     ticks_in(&stat).map(|ticks| Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
 }
 
-/// Adds fields 14 and 15 of a `/proc/PID/stat` line. The second field may hold spaces and parentheses.
+/// Adds fields 14 and 15 of a `/proc/PID/stat` line. The second field may contain spaces and parentheses.
 fn ticks_in(stat: &str) -> Option<u64> {
     let behind_name = &stat[stat.rfind(')')? + 1..];
     let mut fields = behind_name.split_whitespace().skip(11);

@@ -1,8 +1,8 @@
 //! `tribunal-bench`: measures a server over HTTP/JSON. Figures are ratios taken side by side in one run wherever
-//! that is possible, because absolute ones drift with the machine.
+//! possible, because absolute values drift with the machine.
 //!
-//! The client is one thread with hand-written HTTP: on a small machine its own CPU time is part
-//! of what limits the server, so it prints that too.
+//! The client is one thread with hand-written HTTP: on a small machine, its own CPU time is part of the server's limit,
+//! so it reports that, too.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use crate::server::Server;
 use crate::traffic::{Mode, Preload, TxnTraffic};
 use crate::workload::{OPENING_BALANCE, row_count};
 
-/// A server with its rows in place, and a client that knows their versions.
+/// A loaded server, and a client that knows its rows' versions.
 #[derive(Debug)]
 pub struct Bench {
     common: Common,
@@ -24,10 +24,10 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Reaches the server and writes the rows.
+    /// Connects to the server and writes the rows.
     ///
     /// # Errors
-    /// If the flags are contradictory, there is no server, or it does not take the rows.
+    /// If the flags are contradictory, there is no server, or it does not accept the rows.
     pub fn prepare(common: &Common) -> Result<Bench, BenchError> {
         common.check()?;
         let server = Server::reach(common)?;
@@ -45,10 +45,10 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Writes every row again and forgets what was known.
+    /// Writes every row again and drops all knowledge.
     ///
     /// # Errors
-    /// If the server does not take a row.
+    /// If the server does not accept a row.
     pub fn preload(&mut self) -> Result<(), BenchError> {
         let long = Duration::from_secs(600);
         self.traffic = TxnTraffic::new(&self.common, self.server.host());
@@ -59,11 +59,11 @@ impl Bench {
             let answer = format!("{} of {} transactions committed: {counts:?}", counts.committed, counts.attempted);
             return Err(BenchError::Refused { what: "the preload".to_owned(), answer });
         }
-        // What the preload left to push is not part of what is measured.
+        // The push of the preloaded rows is not part of the measurement.
         lag::measure(self.server.rpc()?, &self.common.store).map(|_| ())
     }
 
-    /// Goes on with other flags, if they only change what is posted: the same server with the same rows.
+    /// Continues with other flags if they only change the requests: the same server with the same rows.
     ///
     /// # Errors
     /// If the flags are contradictory.
@@ -84,7 +84,7 @@ impl Bench {
     /// Measures one mode for `seconds`, without a warm-up.
     ///
     /// # Errors
-    /// If the traffic breaks off.
+    /// If the traffic fails.
     pub fn turn(&mut self, mode: Mode, measured: Duration) -> Result<Report, BenchError> {
         let batch = if mode == Mode::Batch { self.common.batch } else { 1 };
         self.traffic.post_as(mode, batch);
@@ -113,10 +113,10 @@ impl Bench {
         Ok(report.with_rates(ran.elapsed, cpu))
     }
 
-    /// Measures one mode after its warm-up, and the lag behind it.
+    /// Measures one mode after its warm-up, and the lag after it.
     ///
     /// # Errors
-    /// If the traffic breaks off, or money has appeared or vanished.
+    /// If the traffic fails, or money has appeared or vanished.
     pub fn measure(&mut self, mode: Mode) -> Result<Report, BenchError> {
         self.warm_up(mode)?;
         if mode == Mode::Constant {
@@ -134,10 +134,10 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures one mode without a warm-up, and the lag behind it.
+    /// Measures one mode without a warm-up, and the lag after it.
     ///
     /// # Errors
-    /// If the traffic breaks off, or the server does not tell its watermarks.
+    /// If the traffic fails, or the server does not return its watermarks.
     pub fn turn_and_lag(&mut self, mode: Mode) -> Result<Report, BenchError> {
         let mut report = self.turn(mode, self.common.measured())?;
         report.push_lag = Some(lag::measure(self.server.rpc()?, &self.common.store)?);
@@ -164,16 +164,16 @@ impl Bench {
     }
 }
 
-/// Turns of two kinds, one after the other, so that a change of the machine's mood hits both.
+/// Alternating turns of two kinds, so that changes of the machine's state affect both.
 #[derive(Debug, Serialize)]
 pub struct Comparison {
     /// Turns of the baseline.
     pub baseline: Vec<Report>,
-    /// Turns of what is measured against it.
+    /// Turns of the alternative.
     pub measured: Vec<Report>,
-    /// Median of attempted transactions a second over the baseline's.
+    /// Ratio of the median attempted transactions per second to the baseline's.
     pub rate_ratio: f64,
-    /// Median of the server's CPU time a transaction over the baseline's.
+    /// Ratio of the server's median CPU time per transaction to the baseline's.
     pub cpu_ratio: Option<f64>,
 }
 
@@ -210,10 +210,10 @@ impl Comparison {
     }
 }
 
-/// Measures commits against `constant`, in turns on one server.
+/// Measures commits against `constant`, alternating on one server.
 ///
 /// # Errors
-/// If the traffic breaks off.
+/// If the traffic fails.
 pub fn against_constant(common: &Common, rounds: usize) -> Result<Comparison, BenchError> {
     let mut bench = Bench::prepare(common)?;
     bench.warm_up(Mode::Constant)?;
@@ -229,7 +229,7 @@ pub fn against_constant(common: &Common, rounds: usize) -> Result<Comparison, Be
 /// Measures a server with Wasm policies against one with native policies, alternately.
 ///
 /// # Errors
-/// If no server may be spawned, or the traffic breaks off.
+/// If no server may be spawned, or the traffic fails.
 pub fn against_native(common: &Common, rounds: usize, mode: Mode) -> Result<Comparison, BenchError> {
     let with = |host: &str| {
         let mut flags = common.clone();
@@ -239,11 +239,11 @@ pub fn against_native(common: &Common, rounds: usize, mode: Mode) -> Result<Comp
     two_servers([&with("native"), &with("wasm")], rounds, mode)
 }
 
-/// Measures a server that sends traces and metrics to a collector against one that does not, in turns. The collector
-/// runs on the same machine, and what it needs is missing to the server: a price that is paid, too.
+/// Measures a server that sends traces and metrics to a collector against one that does not, alternately. The collector
+/// runs on the same machine, and its resources are not available to the server: that is part of the price.
 ///
 /// # Errors
-/// If no server may be spawned, the collector does not start, or the traffic breaks off.
+/// If no server may be spawned, the collector does not start, or the traffic fails.
 pub fn against_untraced(
     common: &Common,
     rounds: usize,
@@ -271,7 +271,7 @@ pub fn against_untraced(
     Ok((compared, spans))
 }
 
-/// Measures two servers in turns, the baseline first.
+/// Measures two servers alternately, the baseline first.
 fn two_servers(flags: [&Common; 2], rounds: usize, mode: Mode) -> Result<Comparison, BenchError> {
     two_servers_then(flags, rounds, mode, |_| Ok(()))
 }
@@ -300,10 +300,10 @@ fn two_servers_then(
     Ok(Comparison::of(baseline_turns, measured_turns))
 }
 
-/// Returns the median of one figure of several turns.
+/// Returns the median of a figure over several turns.
 ///
 /// # Panics
-/// If there is no turn.
+/// If there are no turns.
 pub fn median(turns: &[Report], figure: impl Fn(&Report) -> f64) -> f64 {
     let mut figures: Vec<_> = turns.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);

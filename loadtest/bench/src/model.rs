@@ -1,8 +1,8 @@
-//! What the client knows of the rows: the newest version (and, for the bank, balance) it has been told of.
+//! The client's knowledge of the rows: the newest version (and, for the bank, balance) that it has received.
 //!
-//! Versions come from two places: the `version` of the client's own commits, and `current_version` in conflicts.
-//! A reply that arrives late never takes a version back. This is a cache as an engine would keep one, so an abort
-//! for a stale read is a real abort: another transaction committed in between, or its reply is still under way.
+//! Versions come from two sources: the `version` of the client's own commits, and `current_version` in conflicts. A
+//! late reply never replaces a version with an older one. This is a cache as an engine would keep it, so an abort for a
+//! stale read is a real abort: another transaction committed in between, or its reply is still in flight.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +20,22 @@ pub struct RowModel {
     /// Versions of inserted rows, in key order.
     inserted: BTreeMap<(Row, Row), u64>,
     last_epoch: u64,
-    /// Commits whose verdict is still to come, by the newest epoch that was known when they were posted.
+    /// Commits with pending verdicts, by the newest epoch that was known when they were posted.
     under_way: BTreeMap<u64, usize>,
 }
 
-/// What a transaction says that it has read.
+/// The versions that a transaction claims to have read.
 pub trait Versions {
     /// Returns a row's version; `None` if the row is believed absent.
     fn version(&self, row: Row) -> Option<u64>;
 
-    /// Returns the newest epoch that a commit was told to be in: the snapshot that the client may claim.
+    /// Returns the newest epoch known to have a commit: the snapshot that the client may claim.
     fn last_epoch(&self) -> u64;
 
-    /// Returns the last row that a scan found; `None` if it came to the end of the rows.
+    /// Returns the last row that a scan found; `None` if it reached the end of the rows.
     fn last_of(&self, scan: Scan) -> Option<Row>;
 
-    /// Returns the epoch that scans reflect: all of it, and perhaps some of later ones.
+    /// Returns the epoch that scans reflect: all of its commits, and perhaps some of later epochs.
     fn scanned_at(&self) -> u64;
 }
 
@@ -70,15 +70,15 @@ impl Versions for RowModel {
         ((last as usize) < self.versions.len()).then_some(last)
     }
 
-    /// A commit under way is in an epoch above the newest one that was known when it was posted, because every verdict
-    /// comes before what is posted after it. So all commits up to the oldest of these epochs are known.
+    /// A commit in flight is in a later epoch than the newest one known when it was posted, because every verdict
+    /// precedes the requests posted after it. So all commits up to the oldest of these epochs are known.
     fn scanned_at(&self) -> u64 {
         self.under_way.first_key_value().map_or(self.last_epoch, |(epoch, _)| *epoch)
     }
 }
 
 impl RowModel {
-    /// Makes a model that knows no version of `rows` rows, each with `balance`.
+    /// Creates a model that knows no version of `rows` rows, each with `balance`.
     #[must_use]
     pub fn new(rows: usize, balance: i64) -> RowModel {
         RowModel {
@@ -90,13 +90,13 @@ impl RowModel {
         }
     }
 
-    /// Returns the balance that belongs to the newest known version.
+    /// Returns the balance at the newest known version.
     #[must_use]
     pub fn balance(&self, row: Row) -> i64 {
         self.balances[row as usize]
     }
 
-    /// Takes in a commit of the client's own.
+    /// Records one of the client's own commits.
     pub fn committed(&mut self, epoch: u64, version: u64, writes: &[(Row, i64)]) {
         self.reached(epoch);
         for (row, balance) in writes {
@@ -112,7 +112,7 @@ impl RowModel {
         }
     }
 
-    /// Takes in a version that a conflict named. Rows outside the model are not ours and are ignored.
+    /// Records a version that a conflict named. Rows outside the model are not ours and are ignored.
     pub fn conflicting(&mut self, row: Row, version: u64) {
         let known = if key::is_inserted(row) {
             Some(self.inserted.entry(key::order(row)).or_default())
@@ -129,13 +129,13 @@ impl RowModel {
         self.last_epoch = self.last_epoch.max(epoch);
     }
 
-    /// Records that a commit is posted. The result is for [`RowModel::answered`].
+    /// Records that a commit is posted. Pass the result to [`RowModel::answered`].
     pub fn posted(&mut self) -> u64 {
         *self.under_way.entry(self.last_epoch).or_default() += 1;
         self.last_epoch
     }
 
-    /// Records that a commit's verdict has arrived, after what it reveals has been recorded.
+    /// Records that a commit's verdict has arrived; call it after its information has been recorded.
     pub fn answered(&mut self, posted: u64) {
         if let Some(count) = self.under_way.get_mut(&posted) {
             *count -= 1;

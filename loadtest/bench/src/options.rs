@@ -1,4 +1,4 @@
-//! The command line: which server, which workload, how hard. Checked once, before anything is sent.
+//! The command line: the server, the workload, the load. Checked once, before anything is sent.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -230,10 +230,10 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Checks what clap cannot.
+    /// Checks the constraints that clap cannot.
     ///
     /// # Errors
-    /// If no transaction can be made of these flags.
+    /// If these flags do not permit any transaction.
     pub fn check(&self) -> Result<(), BenchError> {
         let usage = |text: &str| Err(BenchError::Usage(text.to_owned()));
         if self.rows == 0 || self.hot_rows == 0 {
@@ -346,10 +346,11 @@ pub struct Common {
 }
 
 impl Common {
-    /// Returns the API key of the running server. It is never taken from the command line, where others can read it.
+    /// Returns the API key of the running server. It is never taken from the command line, where other users can read
+    /// it.
     ///
     /// # Errors
-    /// If its file cannot be read, or it has characters that no header can have.
+    /// If its file cannot be read, or it has characters that a header cannot have.
     pub fn api_key(&self) -> Result<Option<String>, BenchError> {
         let text = match &self.api_key_file {
             Some(file) => {
@@ -366,7 +367,7 @@ impl Common {
     }
 
     /// Checks what clap cannot.
-    ///
+    /// Checks the constraints that clap cannot.
     /// # Errors
     /// If no transaction can be made of these flags.
     pub fn check(&self) -> Result<(), BenchError> {

@@ -1,5 +1,5 @@
-//! Turns the JSON documents of a record into Markdown and charts. A document that is missing or broken is said to be,
-//! and leaves the others alone.
+//! Converts the JSON documents of a record to Markdown and charts. A missing or broken document is reported as such,
+//! and does not affect the other ones.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -49,7 +49,7 @@ struct Space {
 /// Prints the folder's documents as Markdown and draws the sweeps.
 ///
 /// # Errors
-/// If the folder cannot be read, or there is no room for the charts.
+/// If the folder cannot be read, or the charts cannot be written.
 pub fn print(results: &Path, charts: &Path, link: &str) -> Result<(), BenchError> {
     let entries = std::fs::read_dir(results).map_err(BenchError::io(format!("read {}", results.display())))?;
     let mut names: Vec<_> = entries
@@ -207,7 +207,7 @@ fn title(axis: Axis) -> (&'static str, &'static str) {
     }
 }
 
-/// What would not fit under a chart.
+/// Short forms of names that would not fit under a chart.
 const SHORT: [(&str, &str); 7] = [
     ("read-committed", "RC"),
     ("repeatable-read", "RR"),
@@ -273,7 +273,7 @@ fn long_aborted(report: &Report) -> Option<f64> {
     (counts.long_attempted > 0).then(|| 100.0 * lost as f64 / counts.long_attempted as f64)
 }
 
-/// Returns reads and writes of a transaction of this step; 1 if the axis is another.
+/// Returns the numbers of reads and writes per transaction of this step; 1 if the axis is another one.
 fn operations(swept: &Swept, report: &Report) -> f64 {
     let step = swept.steps.iter().find(|step| std::ptr::eq(&raw const step.report, report));
     let each = step.and_then(|step| step.value.parse::<f64>().ok()).unwrap_or(0.5);

@@ -1,13 +1,13 @@
-//! Reads decisions out of reply bodies by scanning for the fields it needs, without building a document. No I/O.
+//! Extracts decisions from reply bodies by scanning for the required fields, without building a document. No I/O.
 //!
-//! This is no JSON parser: it relies on what this API sends to this client (compact JSON, keys without escapes,
-//! one `status` an object). A body that it does not recognise counts as a problem named `unreadable`.
+//! This is not a JSON parser: it relies on this API's output to this client (compact JSON, keys without escapes, one
+//! `status` per object). An unrecognised body counts as a problem named `unreadable`.
 
 use memchr::memmem;
 
 use crate::wire::decimal;
 
-/// What became of one transaction.
+/// The outcome of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision<'a> {
     /// It committed.
@@ -19,7 +19,7 @@ pub enum Decision<'a> {
     },
     /// It aborted.
     Aborted {
-        /// Why.
+        /// The reason.
         reason: &'a str,
         /// The object's bytes, for [`conflicts`].
         object: &'a [u8],
@@ -31,7 +31,7 @@ pub enum Decision<'a> {
     },
 }
 
-/// Reads the decision in one reply object.
+/// Parses the decision in one reply object.
 #[must_use]
 pub fn decision(object: &[u8]) -> Decision<'_> {
     match text(object, b"\"status\":\"") {
@@ -43,7 +43,7 @@ pub fn decision(object: &[u8]) -> Decision<'_> {
     }
 }
 
-/// Yields key and current version of each conflict over a row that names a current version.
+/// Yields key and current version of each conflict over a row that contains a current version.
 pub fn conflicts(object: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
     const KEY: &[u8] = b"\"key\":\"";
     let mut starts = memmem::find_iter(object, KEY).peekable();
@@ -52,15 +52,15 @@ pub fn conflicts(object: &[u8]) -> impl Iterator<Item = (&[u8], u64)> {
         let end = starts.peek().copied().unwrap_or(object.len());
         Some(&object[start..end])
     })
-    // The key of a range is where it starts, and the version is another row's.
+    // The key of a range is its start, and the version is another row's.
     .filter(|piece| memmem::find(piece, b"\"op\":\"range\"").is_none())
     .filter_map(|piece| Some((quoted(piece, KEY)?, number(piece, b"\"current_version\":\"")?)))
 }
 
-/// Returns an epoch that had ended before a transaction was aborted; 0 if the reply names none.
+/// Returns an epoch that had ended before a transaction was aborted; 0 if the reply contains none.
 #[must_use]
 pub fn ended_before(aborted: &[u8]) -> u64 {
-    // It may have been aborted before the epoch that is named was sealed.
+    // The transaction may have been aborted before the named epoch was sealed.
     number(aborted, b"\"epoch\":\"").map_or(0, |epoch| epoch.saturating_sub(1))
 }
 
@@ -107,7 +107,7 @@ fn string_end(body: &[u8], open: usize) -> Option<usize> {
     }
 }
 
-/// Returns the last key of a range in a reply to a read, and whether there are rows after it.
+/// Returns the last key of a range in a reply to a read, and whether more rows follow.
 #[must_use]
 pub fn range_end(range: &[u8]) -> (Option<&[u8]>, bool) {
     const KEY: &[u8] = b"\"key\":\"";
@@ -124,7 +124,7 @@ fn text<'a>(object: &'a [u8], name: &[u8]) -> Option<&'a str> {
     std::str::from_utf8(quoted(object, name)?).ok()
 }
 
-/// Reads a number in a string after `name`, which includes everything up to the first digit.
+/// Returns the number in a string after `name`, which includes everything up to the first digit.
 #[must_use]
 pub fn number(object: &[u8], name: &[u8]) -> Option<u64> {
     decimal(quoted(object, name)?)

@@ -26,7 +26,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Reads them off a histogram.
+    /// Reads the percentiles from a histogram.
     #[must_use]
     pub fn of(histogram: &Histogram<u64>) -> Percentiles {
         let at = |quantile| histogram.value_at_quantile(quantile);
@@ -53,23 +53,23 @@ pub struct Report {
     pub mode: Mode,
     /// Workload in words.
     pub workload: String,
-    /// Transactions a request.
+    /// Transactions per request.
     pub txns_per_request: usize,
     /// Measured time, seconds.
     pub seconds: f64,
-    /// What became of the transactions.
+    /// Outcomes of the transactions.
     pub counts: Counts,
-    /// Answered transactions a second.
+    /// Answered transactions per second.
     pub attempted_per_s: f64,
-    /// Committed transactions a second: goodput.
+    /// Committed transactions per second: goodput.
     pub committed_per_s: f64,
     /// Latency of a request, microseconds.
     pub latency_us: Percentiles,
-    /// Requests that were due and never left (open loop only).
+    /// Requests that were due and never sent (open loop only).
     pub unsent: u64,
-    /// CPU time of this client, microseconds a transaction.
+    /// CPU time of this client, microseconds per transaction.
     pub client_cpu_us: f64,
-    /// CPU time of the server, microseconds a transaction.
+    /// CPU time of the server, microseconds per transaction.
     pub server_cpu_us: Option<f64>,
     /// Lag of the storage at the end.
     pub push_lag: Option<Lag>,
@@ -85,7 +85,7 @@ pub struct CpuUsed {
 }
 
 impl Report {
-    /// Fills in everything that is a ratio.
+    /// Computes all ratios.
     #[must_use]
     pub fn with_rates(mut self, elapsed: Duration, cpu: CpuUsed) -> Report {
         let txns = self.counts.attempted.max(1) as f64;
@@ -133,7 +133,7 @@ impl Report {
     }
 }
 
-/// Prints a document of any measurement: `text` below the machine, or `document` with the machine in it.
+/// Prints a document of any measurement: the machine and `text`, or `document` with the machine in it.
 pub fn print(machine: &Machine, json: bool, text: &str, document: serde_json::Value) {
     if json {
         println!("{}", serde_json::json!({ "machine": machine, "result": document }));

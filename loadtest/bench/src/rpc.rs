@@ -1,4 +1,4 @@
-//! Single blocking exchanges on a connection of its own: readiness, watermarks, and the idle measurement.
+//! Single blocking exchanges on a separate connection: readiness, watermarks, and the idle measurement.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use crate::wire::{read_head, write_get};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One keep-alive connection with at most one request under way.
+/// One keep-alive connection with at most one request in flight.
 #[derive(Debug)]
 pub struct Rpc {
     stream: TcpStream,
@@ -21,15 +21,15 @@ impl Rpc {
     /// Connects.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If the address does not listen.
     pub fn connect(addr: SocketAddr) -> Result<Rpc, BenchError> {
         Rpc::connect_as(addr, addr.to_string())
     }
 
-    /// Connects to a server that requires a key, which `host` has ([`crate::wire::host_with_key`]).
+    /// Connects to a server that requires a key, which `host` includes ([`crate::wire::host_with_key`]).
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If the address does not listen.
     pub fn connect_as(addr: SocketAddr, host: String) -> Result<Rpc, BenchError> {
         let stream = TcpStream::connect(addr).map_err(BenchError::io(format!("connect to {addr}")))?;
         let set_up = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(TIMEOUT)));
@@ -40,7 +40,7 @@ impl Rpc {
     /// Sends the bytes of one request and returns the reply's status and body.
     ///
     /// # Errors
-    /// If the connection breaks or the reply is none.
+    /// If the connection breaks or the reply is malformed.
     pub fn exchange(&mut self, request: &[u8]) -> Result<(u16, &[u8]), BenchError> {
         self.stream.write_all(request).map_err(BenchError::io("send a request"))?;
         self.inbox.clear();
@@ -62,7 +62,7 @@ impl Rpc {
     /// Gets a path and returns the reply's status and body.
     ///
     /// # Errors
-    /// As [`Rpc::exchange`].
+    /// As for [`Rpc::exchange`].
     pub fn get(&mut self, path: &str) -> Result<(u16, &[u8]), BenchError> {
         let mut request = Vec::new();
         write_get(&mut request, &self.host, path);
@@ -72,7 +72,7 @@ impl Rpc {
     /// Gets a JSON document.
     ///
     /// # Errors
-    /// As [`Rpc::exchange`], and if the answer is not 200 with JSON.
+    /// As for [`Rpc::exchange`], and if the reply is not 200 with JSON.
     pub fn get_json(&mut self, path: &str) -> Result<serde_json::Value, BenchError> {
         let (status, body) = self.get(path)?;
         let refused = || BenchError::Refused {

@@ -1,4 +1,4 @@
-//! The server under test: one that runs already, or one started here and stopped at the end.
+//! The server under test: a running one, or one that is started here and stopped at the end.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const SHUTDOWN: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Server {
     addr: SocketAddr,
-    /// What requests have as their host, with the key.
+    /// Host value of requests, with the key.
     host: String,
     pid: Option<u32>,
     spawned: Option<Spawned>,
@@ -53,13 +53,13 @@ impl Server {
         self.addr
     }
 
-    /// Returns what requests have as their host.
+    /// Returns the host value of requests.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Connects to it.
+    /// Connects to the server.
     ///
     /// # Errors
     /// If it does not listen.
@@ -73,7 +73,7 @@ impl Server {
         self.pid.and_then(cpu_of)
     }
 
-    /// Declares a store that has a log and no storage.
+    /// Declares a store that has a log but no storage.
     ///
     /// # Errors
     /// If the server refuses it.
@@ -89,10 +89,11 @@ impl Server {
         Ok(())
     }
 
-    /// Makes a plugin the conflict rule of the next epoch. With `binary`, uploads it first: it is a folder or component.
+    /// Makes a plugin the conflict rule from the next epoch on. With `binary`, uploads it first, from a folder or
+    /// component.
     ///
     /// # Errors
-    /// If the plugin is not accepted, or the server has none of this name.
+    /// If the plugin is not accepted, or the server has none with this name.
     pub fn activate_rule(&self, plugin: &str, binary: Option<&Path>) -> Result<(), BenchError> {
         let name = match binary {
             Some(binary) => self.upload(plugin, binary)?,
@@ -110,7 +111,7 @@ impl Server {
         Ok(())
     }
 
-    /// Uploads a plugin by the server's own command, and returns its name.
+    /// Uploads a plugin with the server's own command, and returns its name.
     fn upload(&self, plugin: &str, binary: &Path) -> Result<String, BenchError> {
         let output = Command::new(binary)
             .args(["plugin", "push", "--json", "--url", &format!("http://{}", self.addr), plugin])
@@ -131,7 +132,7 @@ impl Server {
     fn spawn(binary: &Path, common: &Common) -> Result<Server, BenchError> {
         let probe = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
         let addr = probe.map_err(BenchError::io("find a free port"))?;
-        // The port tells two servers of one run apart.
+        // The port distinguishes two servers of one run.
         let data = common.data_dir.join(format!("tribunal-bench-{}-{}", std::process::id(), addr.port()));
         let child = Command::new(binary)
             .args(["dev", "--listen", &addr.to_string(), "--data"])
@@ -174,7 +175,7 @@ impl Drop for Server {
         let Some(spawned) = &mut self.spawned else { return };
         let pid = i32::try_from(spawned.child.id()).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
-            // A failure means that it is gone already.
+            // A failure means that it has already ended.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let asked = Instant::now();

@@ -1,5 +1,5 @@
-//! What is stored for a row and for a transaction, and how many syncs an epoch takes: read off the server's own
-//! `/metrics` before and after a known number of transactions.
+//! Bytes stored per row and per transaction, and syncs per epoch: read from the server's own `/metrics` before and
+//! after a known number of transactions.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::traffic::Mode;
 
 /// Bytes of a key of the point workload: `row/` and seven digits.
 const KEY_BYTES: usize = 11;
-/// How long the idle service is watched for syncs.
+/// How long the idle service is observed for syncs.
 const IDLE: Duration = Duration::from_secs(3);
 
-/// Figures of `/metrics` at one moment; absent ones are not told by this server.
+/// Values of `/metrics` at one moment; `None` if the server does not report them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Figures {
     rows: Option<f64>,
@@ -27,22 +27,22 @@ struct Figures {
     appended_bytes: Option<f64>,
 }
 
-/// What is stored, and what a commit costs the disk.
+/// Storage and disk costs of commits.
 #[derive(Clone, Debug, Serialize)]
 pub struct Space {
-    /// Bytes of version map for a tracked row.
+    /// Bytes of version map per tracked row.
     pub bytes_per_row: Option<f64>,
-    /// Bytes of keys and values of a transaction.
+    /// Bytes of keys and values per transaction.
     pub payload_bytes: usize,
-    /// Bytes of encoded log for a committed transaction, over its payload.
+    /// Bytes of encoded log per committed transaction, minus its payload.
     pub encoded_overhead_bytes: Option<f64>,
-    /// Bytes of encoded log for an answered transaction, over its payload: those that abort are logged as well.
+    /// Bytes of encoded log per answered transaction, minus its payload: aborted ones are logged as well.
     pub answered_overhead_bytes: Option<f64>,
-    /// Syncs on the commit path for an epoch.
+    /// Syncs on the commit path per epoch.
     pub syncs_per_epoch: Option<f64>,
-    /// Committed transactions of an epoch.
+    /// Committed transactions per epoch.
     pub txns_per_epoch: Option<f64>,
-    /// Syncs of the service while nobody asked for anything.
+    /// Syncs of the service while it received no requests.
     pub idle_syncs: Option<f64>,
     /// The load that was measured.
     pub load: Report,

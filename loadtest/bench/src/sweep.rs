@@ -1,6 +1,6 @@
-//! The same measurement along one axis: cost should grow with operations, and stay flat in rows and clients.
+//! The same measurement along one axis: cost should grow with operations, and stay constant in rows and clients.
 //!
-//! A step reuses the server and the rows of the previous one if its flags only change what is posted.
+//! A step reuses the server and the rows of the previous one if its flags only change the requests.
 
 use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use crate::options::{Axis, Common, Level};
 use crate::report::Report;
 use crate::traffic::Mode;
 
-/// Rules that a server starts with by `--rule`.
+/// Rules available with the server's flag `--rule`.
 const BUILTIN_RULES: [&str; 4] = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
 
 /// All steps along an axis.
@@ -23,10 +23,10 @@ pub struct Swept {
     pub steps: Vec<Step>,
 }
 
-/// One value and what was measured there.
+/// One value and its measurement.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Step {
-    /// The value, as it was given.
+    /// The value as given.
     pub value: String,
     /// The figures.
     pub report: Report,
@@ -95,7 +95,7 @@ fn wrong(axis: Axis, value: &str) -> BenchError {
 /// Measures each value along an axis.
 ///
 /// # Errors
-/// If a value makes no sense or the traffic breaks off.
+/// If a value is not valid or the traffic fails.
 pub fn measure(common: &Common, axis: Axis, values: &[String]) -> Result<Swept, BenchError> {
     let mode = if axis == Axis::Batch { Mode::Batch } else { Mode::Commit };
     let flags = values.iter().map(|value| axis.at(common, value)).collect::<Result<Vec<_>, _>>()?;
@@ -145,7 +145,7 @@ mod tests {
     fn a_rule_is_built_in_uploaded_or_already_on_the_server() {
         let spawned = flags(&["--spawn", "tribunal"]);
         assert_eq!(Axis::Rule.at(&spawned, "priority").unwrap().serve_arg, ["--rule", "priority"]);
-        // Where it runs, which need not be where it was compiled.
+        // The folder at run time, which may differ from that at build time.
         let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap();
         assert_eq!(Axis::Rule.at(&spawned, &folder).unwrap().rule.as_deref(), Some(&*folder));
         let error = Axis::Rule.at(&spawned, "coin-toss").unwrap_err().to_string();

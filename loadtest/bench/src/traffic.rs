@@ -1,4 +1,4 @@
-//! Turns plans into requests and replies into counts and knowledge: the client model's two directions.
+//! Converts plans to requests, and replies to counts and knowledge: the two directions of the client model.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,24 +16,24 @@ use crate::reply::{Decision, conflicts, decision, ended_before, items};
 use crate::wire::write_post;
 use crate::workload::{Change, OPENING_BALANCE, Plan, Planner, row_count};
 
-/// Rows of one preloading transaction.
+/// Rows per preloading transaction.
 const PRELOAD_ROWS_PER_TXN: Row = 250;
-/// Transactions of one preloading request.
+/// Transactions per preloading request.
 const PRELOAD_TXNS_PER_REQUEST: Row = 20;
 
-/// How transactions are posted.
+/// The way of posting transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// One a request, to the commit route.
+    /// One per request, to the commit route.
     Commit,
-    /// The same bodies, to the route that answers a constant.
+    /// The same bodies, to the route that returns a constant.
     Constant,
-    /// Several a request.
+    /// Several per request.
     Batch,
 }
 
-/// What became of the transactions.
+/// Outcomes of transactions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Answered transactions, committed or not.
@@ -44,9 +44,9 @@ pub struct Counts {
     pub aborted: BTreeMap<String, u64>,
     /// Transactions without a decision by the problem's code.
     pub problems: BTreeMap<String, u64>,
-    /// Of the answered ones, those that were held back before they were posted.
+    /// Answered transactions that were held back before they were posted.
     pub long_attempted: u64,
-    /// Of these, committed ones.
+    /// Committed transactions among these.
     pub long_committed: u64,
 }
 
@@ -59,7 +59,7 @@ impl Counts {
     }
 }
 
-/// A transaction under way: what its rows will hold if it commits.
+/// A transaction in flight: the contents of its rows if it commits.
 pub type Pending = Vec<(Row, i64)>;
 
 /// The measured traffic.
@@ -78,7 +78,7 @@ pub struct TxnTraffic {
     hold: Duration,
 }
 
-/// Transactions that take their time.
+/// Transactions that are held back.
 #[derive(Clone, Copy, Debug)]
 struct Long {
     share: f64,
@@ -91,14 +91,14 @@ impl Long {
     }
 }
 
-/// What is remembered of a request.
+/// State of a request in flight.
 #[derive(Debug)]
 pub struct Request {
-    /// What its transactions promise.
+    /// The transactions' pending writes.
     items: Vec<Pending>,
     /// Whether it was held back.
     long: bool,
-    /// What [`RowModel::posted`] returned for it.
+    /// The result of [`RowModel::posted`] for it.
     posted: Option<u64>,
 }
 
@@ -109,7 +109,7 @@ impl From<Vec<Pending>> for Request {
 }
 
 impl TxnTraffic {
-    /// Makes the traffic of these flags; nothing is known of any row yet.
+    /// Creates the traffic for these flags, without knowledge of any row.
     #[must_use]
     pub fn new(common: &Common, host: &str) -> TxnTraffic {
         TxnTraffic {
@@ -127,7 +127,7 @@ impl TxnTraffic {
         }
     }
 
-    /// Goes on with transactions of other flags on the same rows, of which it knows what it knew.
+    /// Continues with transactions of other flags on the same rows, retaining the knowledge of them.
     pub fn reshape(&mut self, common: &Common) {
         self.planner = Planner::after(&common.shape, self.planner.inserted());
         self.bodies = BodyWriter::new(&common.shape, &common.store);
@@ -135,7 +135,7 @@ impl TxnTraffic {
         self.long = Long::new(common);
     }
 
-    /// Changes how transactions are posted from now on.
+    /// Changes the way of posting transactions from now on.
     pub fn post_as(&mut self, mode: Mode, batch: usize) {
         self.mode = mode;
         self.batch = batch;
@@ -146,13 +146,13 @@ impl TxnTraffic {
         std::mem::take(&mut self.counts)
     }
 
-    /// Returns what is known of the rows, for another kind of traffic to go on with.
+    /// Returns the knowledge of the rows, for another kind of traffic to continue with.
     #[must_use]
     pub fn into_model(self) -> RowModel {
         self.model
     }
 
-    /// Returns what is known of the rows.
+    /// Returns the knowledge of the rows.
     #[must_use]
     pub fn model(&self) -> &RowModel {
         &self.model
@@ -175,7 +175,7 @@ impl TxnTraffic {
             Decision::Aborted { reason, object } => {
                 Counts::note(&mut self.counts.aborted, reason, 1);
                 self.model.reached(ended_before(object));
-                // A version without its balance would let money appear: the bank waits for the winner's reply.
+                // A version without its balance could create money: the bank waits for the winner's reply.
                 if !self.bank {
                     for (key, version) in conflicts(object) {
                         if let Some(row) = self.bodies.row_of(key) {
@@ -276,7 +276,7 @@ pub struct Preload<'t> {
 }
 
 impl<'t> Preload<'t> {
-    /// Makes the preload of `traffic`'s rows.
+    /// Creates the preload of `traffic`'s rows.
     ///
     /// # Panics
     /// If the flags were not checked.

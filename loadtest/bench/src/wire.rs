@@ -1,8 +1,8 @@
-//! HTTP/1.1 bytes: writes requests, and finds where a reply ends. No I/O.
+//! HTTP/1.1 bytes: writes requests, and finds the end of a reply. No I/O.
 //!
-//! Written by hand because the client shares two cores with the server it measures: a general client costs more
-//! CPU a request than the request itself. It knows no more than this API needs: replies that state their
-//! `Content-Length`, no redirects, no trailers.
+//! Hand-written, because the client shares two cores with the server it measures: a general-purpose client costs more
+//! CPU per request than the request itself. It supports only this API's needs: replies with a `Content-Length`, no
+//! redirects, no trailers.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use memchr::memmem;
 
 use crate::error::BenchError;
 
-/// Where a reply's parts are.
+/// Status and lengths of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHead {
     /// Status code.
@@ -21,7 +21,7 @@ pub struct ReplyHead {
     pub body_len: usize,
 }
 
-/// Returns what requests have as their host: the address, and the header with the caller's key, if there is one.
+/// Returns the host value of requests: the address, and the header with the caller's key, if there is one.
 #[must_use]
 pub fn host_with_key(addr: SocketAddr, api_key: Option<&str>) -> String {
     match api_key {
@@ -73,10 +73,10 @@ pub fn write_decimal(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Reads a reply's head; `None` if it has not arrived whole.
+/// Parses a reply's head; `None` if it has not arrived completely.
 ///
 /// # Errors
-/// If these are not the bytes of a reply with a stated length.
+/// If these are not the bytes of a reply with a declared length.
 pub fn read_head(bytes: &[u8]) -> Result<Option<ReplyHead>, BenchError> {
     let Some(end) = memmem::find(bytes, b"\r\n\r\n") else {
         return Ok(None);
@@ -99,7 +99,7 @@ pub fn read_head(bytes: &[u8]) -> Result<Option<ReplyHead>, BenchError> {
     Ok(Some(ReplyHead { status, head_len: end + 4, body_len }))
 }
 
-/// Reads a decimal number of up to 19 digits; `None` if these are not one.
+/// Parses a decimal number of up to 19 digits; `None` if it is not one.
 #[must_use]
 pub fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 19 {

@@ -1,4 +1,4 @@
-//! Makes transactions: which rows, which operations. Deterministic for a seed and a sequence of replies. No I/O.
+//! Generates transactions: their rows and operations. Deterministic for a seed and a sequence of replies. No I/O.
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
@@ -11,12 +11,12 @@ use crate::ycsb::Ycsb;
 /// Balance of each account at the start.
 pub const OPENING_BALANCE: i64 = 1_000;
 
-/// What a transaction does to one row.
+/// A transaction's operation on one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Put of a random string.
     Text,
-    /// Insert of a random string in a row that nobody else inserts.
+    /// Insert of a random string in a row that no other transaction inserts.
     Insert,
     /// Put of a balance.
     Balance(i64),
@@ -24,7 +24,7 @@ pub enum Change {
     AddOne,
 }
 
-/// A read of rows that are neighbours in key order.
+/// A read of rows that are adjacent in key order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// The first row: a loaded one.
@@ -51,7 +51,7 @@ impl Plan {
     }
 }
 
-/// How rows are chosen.
+/// The distribution of row choices.
 #[derive(Debug)]
 pub(crate) enum Spread {
     Uniform(Row),
@@ -88,7 +88,7 @@ pub struct Planner {
 }
 
 impl Planner {
-    /// Makes a planner for these flags, which have been checked.
+    /// Creates a planner for these flags, which must have been checked.
     ///
     /// # Panics
     /// If the flags were not checked.
@@ -97,7 +97,7 @@ impl Planner {
         Planner::after(shape, 0)
     }
 
-    /// As [`Planner::new`], on rows of which earlier planners have inserted so many.
+    /// Creates a planner like [`Planner::new`], for rows of which earlier planners have inserted `inserted`.
     ///
     /// # Panics
     /// If the flags were not checked.
@@ -127,18 +127,18 @@ impl Planner {
         rows.into_iter().for_each(|row| ycsb.inserts.end(row));
     }
 
-    /// Returns how many inserts this planner and earlier ones have begun.
+    /// Returns the number of inserts that this planner and earlier ones have begun.
     #[must_use]
     pub fn inserted(&self) -> u32 {
         self.ycsb.as_ref().map_or(self.inserted_before, |ycsb| ycsb.inserts.count())
     }
 
-    /// Gives the random numbers that values and ids are made of.
+    /// Returns the generator of values and ids.
     pub fn rng(&mut self) -> &mut impl Rng {
         &mut self.rng
     }
 
-    /// Makes the next transaction on what `model` knows.
+    /// Generates the next transaction from the knowledge in `model`.
     pub fn next(&mut self, model: &RowModel) -> Plan {
         if let Some(ycsb) = &mut self.ycsb {
             return ycsb.next(&self.spread, &mut self.rng);
@@ -183,7 +183,7 @@ impl Planner {
     }
 }
 
-/// Returns how many rows the workload touches.
+/// Returns the number of rows that the workload uses.
 #[must_use]
 pub fn row_count(shape: &Shape) -> usize {
     if shape.workload == Workload::Hot { shape.hot_rows } else { shape.rows }

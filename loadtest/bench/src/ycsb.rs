@@ -1,5 +1,5 @@
 //! The core workloads of YCSB (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010), with several
-//! operations a transaction. All but D and E work on loaded rows alone.
+//! operations per transaction. All but D and E use only loaded rows.
 
 use rand::RngExt as _;
 use rand::rngs::SmallRng;
@@ -19,7 +19,7 @@ struct Mix {
     read_modify_write: f64,
     insert: f64,
     scan: f64,
-    /// Reads prefer rows that were inserted last, rather than always the same ones.
+    /// Whether reads prefer the most recently inserted rows, instead of always the same ones.
     reads_latest: bool,
 }
 
@@ -38,24 +38,24 @@ impl Mix {
     }
 }
 
-/// Makes the transactions of one of the workloads.
+/// Generates the transactions of one of the workloads.
 #[derive(Debug)]
 pub struct Ycsb {
     mix: Mix,
     operations: usize,
-    /// Its inserts, to which the end of each transaction must be reported.
+    /// Its inserts; the end of each transaction must be reported to them.
     pub(crate) inserts: Inserts,
 }
 
 impl Ycsb {
-    /// Makes the transactions of so many operations on so many loaded rows, after so many inserts of earlier turns; `None`
-    /// if the workload is none of YCSB's.
+    /// Creates the generator for `operations` operations per transaction on `loaded` loaded rows, after `inserted`
+    /// inserts of earlier turns; `None` if the workload is not one of YCSB's.
     #[must_use]
     pub fn after(workload: Workload, operations: usize, loaded: Row, inserted: u32) -> Option<Ycsb> {
         Some(Ycsb { mix: Mix::of(workload)?, operations, inserts: Inserts::after(loaded, inserted) })
     }
 
-    /// Makes the next transaction. Its rows are distinct, and so are the places where its scans start.
+    /// Generates the next transaction. Its rows are distinct, and so are the starts of its scans.
     pub(crate) fn next(&mut self, spread: &Spread, rng: &mut SmallRng) -> Plan {
         let mut plan = Plan::default();
         let mut chosen = Vec::with_capacity(self.operations);
@@ -88,7 +88,7 @@ impl Ycsb {
             let row = if self.mix.reads_latest {
                 self.inserts.latest(rank)
             } else if self.mix.scan > 0.0 {
-                // Scans over neighbouring keys do not all start at the same few of them.
+                // Spread the starts, so that scans do not all cover the same few adjacent keys.
                 self.inserts.scatter(rank)
             } else {
                 rank
@@ -123,7 +123,7 @@ mod tests {
         Shape { workload: Workload::from_str(workload, false).unwrap(), ..common.shape }
     }
 
-    /// Plans so many transactions, each of which ends before the next one begins.
+    /// Plans `count` transactions, each of which ends before the next one begins.
     fn plans(workload: &str, inserted: u32, count: usize) -> Vec<Plan> {
         let mut planner = Planner::after(&shape(workload), inserted);
         let model = RowModel::new(0, 0);

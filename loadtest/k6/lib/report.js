@@ -1,4 +1,4 @@
-// The end of a run: a JSON document for machines, an HTML page and a few lines for people.
+// The report of a run: a JSON document for machines, an HTML page and a few lines for people.
 import { reasons } from './api.js';
 
 const count = (data, name) => (data.metrics[name] ? data.metrics[name].values.count : 0);
@@ -48,7 +48,7 @@ ${table(['scenario', 'committed/s', 'attempts', 'aborted', 'p50', 'p95', 'p99'],
 </body></html>\n`;
 }
 
-// Returns what k6 writes at the end: files in OUT (default: the current folder), and lines for the terminal.
+// Returns the output of k6 at the end: files in OUT (default: the current folder), and lines for the terminal.
 export function summary(data, names, load) {
   const folder = __ENV.OUT || '.';
   const aborts = {};

@@ -1,4 +1,4 @@
-// Which row next: the Zipf generator of YCSB (Gray et al., "Quickly generating billion-record synthetic databases").
+// Choice of rows: the Zipf generator of YCSB (Gray et al., "Quickly generating billion-record synthetic databases").
 
 // Returns a function that draws 0..count-1, 0 most often; `theta` below 1.
 export function zipf(count, theta) {

@@ -1,5 +1,5 @@
-// Money moves between few accounts, and every audit must find all of it: an audit is a transaction that scans all
-// accounts, so if it commits, its sum is the sum at one moment of a serial history.
+// Money moves between a few accounts, and every audit must find all of it: an audit is a transaction that scans all
+// accounts, so if it commits, its sum is that of one moment in a serial history.
 import { load, must, observed, put, replay, row, scan, transact } from '../lib/api.js';
 
 const accounts = 200;
@@ -41,7 +41,7 @@ export function bankAudit() {
   if (seen) wholeSum(page.rows, 'in a committed audit');
 }
 
-// At the end: the money in the store, and every row as the log says.
+// At the end: the money in the store, and every row according to the log.
 export function bankCheck(after) {
   const told = {};
   replay(after, (record) => record.writes.forEach((write) => { told[write.key] = [write.value, record.version]; }));

@@ -1,5 +1,5 @@
-// Consumers that follow the log by long polls while the other scenarios write it: positions are dense, nothing comes
-// twice, nothing is missing, versions never go back.
+// Consumers that follow the log by long polls while the other scenarios write it: positions are dense, no record is
+// duplicated or missing, and versions never decrease.
 import { must, pull } from '../lib/api.js';
 import { Counter, Trend } from 'k6/metrics';
 import exec from 'k6/execution';

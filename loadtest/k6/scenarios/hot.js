@@ -1,8 +1,8 @@
-// Everybody adds to one counter, and no add may be lost or done twice.
+// All virtual users add to one counter, and no add may be lost or applied twice.
 import { add, load, must, put, replay, row, transact } from '../lib/api.js';
 import { Counter } from 'k6/metrics';
 
-// Acknowledged adds less what the counter shows at the end; the threshold is 0.
+// Acknowledged adds minus the counter's value at the end; the threshold is 0.
 export const unaccounted = new Counter('hot_unaccounted');
 const key = 'hot/counter';
 

@@ -1,4 +1,4 @@
-// A sudden rise to many times the usual rate and back: everything is still decided, and latency comes down again.
+// A sudden rise to many times the usual rate and back: everything is still decided, and latency recovers.
 import { observed, put, row, transact } from '../lib/api.js';
 
 const rows = 2000;

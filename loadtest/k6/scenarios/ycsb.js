@@ -29,7 +29,7 @@ function scanSome() {
   });
 }
 
-// A user's own inserts, newest last: workload D reads the latest, E inserts between what others scan.
+// A user's own inserts, newest last: workload D reads the latest, E inserts into the ranges that other users scan.
 let inserted = 0;
 
 function grow(workload) {

@@ -1,7 +1,8 @@
-//! Clusters as peers: all processes on this machine, started by one, so that their CPU time is that of its tree.
+//! Clusters as peers: all processes on this machine, started by one process, so that its tree's CPU time is the
+//! cluster's.
 //!
-//! If their network is to take time, the nodes reach each other through proxies that hold everything back. A cluster is not
-//! stopped between its turns, as other peers are: its nodes would take each other for dead.
+//! To simulate network latency, the nodes reach each other through proxies that delay everything. Unlike other peers, a
+//! cluster is not stopped between its turns: its nodes would consider each other dead.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -18,7 +19,8 @@ use tribunal_bench::rpc::Rpc;
 use crate::faulty_proxy::{Fault, Link};
 use crate::process::{Place, Process, command};
 
-/// Distance between the ports of the API and those for other nodes, as in `tribunal cluster up`. No cluster has more nodes.
+/// Distance between the ports of the API and those for other nodes, as in `tribunal cluster up`. No cluster has more
+/// nodes.
 const PEER_PORTS: u16 = 10;
 const READY_TRIES: u32 = 1200;
 
@@ -35,7 +37,7 @@ impl Cluster {
     /// Starts nodes of Tribunal.
     ///
     /// # Errors
-    /// If they do not start, or do not take transactions.
+    /// If they do not start, or do not accept transactions.
     pub fn tribunal(binary: &Path, parent: &Path, nodes: u16, rtt: Duration) -> Result<Cluster, BenchError> {
         let (data, port) = (folder(parent)?, free_ports(nodes));
         let start = |is_new: bool| {
@@ -83,7 +85,7 @@ impl Cluster {
         let reached: Vec<_> =
             if links.is_empty() { peers(port, nodes).collect() } else { links.iter().map(Link::address).collect() };
         let cluster: Vec<_> = reached.iter().enumerate().map(|(node, peer)| format!("n{node}=http://{peer}")).collect();
-        // One process for all of them; told to stop, it stops all.
+        // One process for all of them; when stopped, it stops all.
         let mut script = "trap 'kill $nodes; wait' TERM; nodes=\n".to_owned();
         for (node, ((api, listens), peer)) in apis(port, nodes).zip(peers(port, nodes)).zip(&reached).enumerate() {
             script += &format!(
@@ -108,29 +110,29 @@ impl Cluster {
         Ok(etcd)
     }
 
-    /// Stops the nodes; returns where they listened, and the folder with their files.
+    /// Stops the nodes; returns their addresses, and the folder with their files.
     #[must_use]
     pub fn stop(self) -> (Vec<SocketAddr>, TempDir) {
         drop(self.process);
         (self.addrs, self.data)
     }
 
-    /// Returns the process that started the others.
+    /// Returns the process that started the nodes.
     #[must_use]
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Returns where the nodes listen for clients.
+    /// Returns the addresses of the nodes' APIs.
     #[must_use]
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
 
-    /// Returns how many bytes the nodes have sent to each other, by their own figures: frames, without TLS and HTTP.
+    /// Returns the bytes that the nodes have sent to each other, from their own metrics: frames, without TLS and HTTP.
     ///
     /// # Errors
-    /// If a node does not tell.
+    /// If a node does not respond.
     pub fn sent_bytes(&self) -> Result<f64, BenchError> {
         let mut sum = 0.0;
         for addr in &self.addrs {
@@ -142,7 +144,7 @@ impl Cluster {
     }
 }
 
-/// Reads a node's own figures, with a head before them. HTTP 1.0, because etcd would send them in chunks.
+/// Returns a node's metrics, after the response head. Uses HTTP 1.0, because etcd would send chunks.
 fn metrics(addr: SocketAddr) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(addr)?;
     stream.write_all(format!("GET /metrics HTTP/1.0\r\nhost: {addr}\r\n\r\n").as_bytes())?;
@@ -172,7 +174,7 @@ fn peers(port: u16, nodes: u16) -> impl Iterator<Item = SocketAddr> {
     apis(port + PEER_PORTS, nodes)
 }
 
-/// Finds a first port for a cluster, below those that the system gives to others.
+/// Finds the first port for a cluster, below those that the system assigns.
 fn free_ports(nodes: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -184,7 +186,7 @@ fn free_ports(nodes: u16) -> u16 {
     }
 }
 
-/// Makes a proxy in front of each node, unless the network is to take no time.
+/// Starts a proxy in front of each node, unless the network has no latency.
 fn links(port: u16, nodes: u16, rtt: Duration) -> Vec<Link> {
     if rtt.is_zero() {
         return Vec::new();
@@ -194,10 +196,10 @@ fn links(port: u16, nodes: u16, rtt: Duration) -> Vec<Link> {
     links
 }
 
-/// Waits until a node takes commits.
+/// Waits until a node accepts commits.
 ///
 /// # Errors
-/// If it does not for long.
+/// If it does not do so for a long time.
 pub fn is_ready(addr: SocketAddr) -> Result<(), BenchError> {
     until(|| {
         let mut rpc = Rpc::connect(addr)?;
@@ -207,7 +209,7 @@ pub fn is_ready(addr: SocketAddr) -> Result<(), BenchError> {
 
 fn until(is_so: impl Fn() -> Result<bool, BenchError>) -> Result<(), BenchError> {
     for _ in 0..READY_TRIES {
-        // One that does not listen yet is asked again.
+        // A node that does not listen yet is queried again.
         if is_so().unwrap_or(false) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The contenders of a measurement.
 
 use serde::{Deserialize, Serialize};
 use tribunal_bench::options::Workload;
@@ -47,7 +47,7 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns it as tables and charts show it.
+    /// Returns its name in tables and charts.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -89,7 +89,7 @@ impl Name {
         }
     }
 
-    /// Returns where its transactions read, if they go through the Rust client.
+    /// Returns where its transactions read, if they use the Rust client.
     #[must_use]
     pub fn sdk_reads(self) -> Option<sdk::Reads> {
         match self {
@@ -99,7 +99,7 @@ impl Name {
         }
     }
 
-    /// Returns why it does not run a workload, if so.
+    /// Returns why it does not run a workload, if it does not.
     #[must_use]
     pub fn leaves_out(self, workload: Workload) -> Option<&'static str> {
         match (self.kind(), workload) {
@@ -132,7 +132,7 @@ impl Name {
         matches!(self, Name::TribunalThreeAtOne | Name::TribunalFiveAtOne)
     }
 
-    /// Says whether it is in the comparison of status oracles, with many transactions in flight.
+    /// Returns whether it takes part in the comparison of status oracles, with many transactions in flight.
     #[must_use]
     pub fn is_oracle(self) -> bool {
         matches!(self, Name::TribunalBatch | Name::Omid)

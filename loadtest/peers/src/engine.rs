@@ -1,8 +1,9 @@
-//! Drives all clients of one turn from one thread with one epoll, the same for every peer: closed loop, one
-//! transaction a client, a new one as soon as the last has ended, whether it committed or not. All answers that are there
-//! are taken in before the next transactions begin, so that these know what the answers said.
+//! Drives all clients of one turn from one thread with one epoll, in the same way for every peer: closed loop, one
+//! transaction per client, and a new one as soon as the last one has ended, committed or not. All available replies are
+//! processed before the next transactions begin, so that these use the replies' information.
 //!
-//! Latency is from a transaction's begin to its verdict, reads included, because the peers read through the server.
+//! Latency is measured from a transaction's begin to its verdict, including reads, because the peers read through the
+//! server.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -19,20 +20,20 @@ use tribunal_bench::workload::Planner;
 
 use crate::session::{Client, Outcome};
 
-/// How long unanswered transactions may hold up the end of a turn.
+/// How long unanswered transactions may delay the end of a turn.
 const DRAIN: Duration = Duration::from_secs(30);
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long a turn takes.
+/// Duration of a turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Unmeasured time at first.
+    /// Initial unmeasured time.
     pub warmup: Duration,
-    /// Measured time after it.
+    /// Subsequent measured time.
     pub measured: Duration,
 }
 
-/// What happened within the measured time.
+/// Results of the measured time.
 #[derive(Debug)]
 pub struct Ran {
     /// Measured time.
@@ -50,7 +51,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Returns the figures before anything happened.
+    /// Returns the figures at the start.
     #[must_use]
     pub fn nothing() -> Ran {
         Ran {
@@ -63,7 +64,7 @@ impl Ran {
         }
     }
 
-    /// Counts a transaction that has ended after so many microseconds.
+    /// Counts a transaction that has ended after `us` microseconds.
     pub fn count(&mut self, us: u64, outcome: Outcome) {
         self.latency_us.saturating_record(us);
         match outcome {
@@ -89,7 +90,7 @@ struct Engine<'p> {
     epoll: OwnedFd,
     connections: Vec<Connection>,
     planner: &'p mut Planner,
-    // Only a bank's plans look at what is known of rows, and no peer is asked to be one.
+    // Only the bank workload's plans use known rows, and no peer runs it.
     nothing_known: RowModel,
     under_way: usize,
     done: Vec<(usize, Outcome)>,
@@ -98,10 +99,10 @@ struct Engine<'p> {
     ran: Ran,
 }
 
-/// Runs one turn; `server_cpu` tells the peer's CPU time so far.
+/// Runs one turn; `server_cpu` returns the peer's CPU time so far.
 ///
 /// # Errors
-/// If a connection breaks, the peer says what it never should, or transactions do not end.
+/// If a connection breaks, the peer violates its protocol, or transactions do not end.
 pub fn run(
     clients: Vec<Client>,
     planner: &mut Planner,
@@ -167,7 +168,7 @@ impl<'p> Engine<'p> {
         })
     }
 
-    /// Goes on until `end`, or until nothing is under way if no new transactions are to begin.
+    /// Runs until `end`, or, if no new transactions are to begin, until none is in flight.
     fn until(&mut self, end: Instant, again: bool) -> Result<(), BenchError> {
         let mut events = Vec::with_capacity(self.connections.len());
         while self.under_way > 0 {

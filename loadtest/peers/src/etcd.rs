@@ -1,7 +1,7 @@
 //! etcd through its JSON gateway, durable: a service that decides transactions posted as JSON, like Tribunal.
 //!
 //! A transaction reads its rows in one request and, if none of their revisions has changed, writes in a second one.
-//! Reads of one request are atomic, so a transaction that only reads ends with them. A counter is read and written. Of a
+//! Reads of one request are atomic, so a read-only transaction ends with them. A counter is read and written. For a
 //! scan, no row of the range that was read may have a newer revision than the scan.
 
 use std::net::{SocketAddr, TcpStream};
@@ -28,13 +28,13 @@ use crate::talk::Talk;
 
 const PATH: &str = "/v3/kv/txn";
 const REVISION: &[u8] = b"\"mod_revision\":\"";
-/// Rows of one request while loading.
+/// Rows per request while loading.
 const LOAD_ROWS: u32 = 500;
 
-/// Starts a cluster of one.
+/// Starts a cluster of one node.
 ///
 /// # Errors
-/// If the binary is not there or does not start.
+/// If the binary is missing or does not start.
 pub fn start(binary: &Path, parent: &Path) -> Result<Process, BenchError> {
     let place = Place::find("etcd", parent)?;
     let (clients, peers) = (format!("http://{}", place.addr), format!("http://{}", free_addr()?));
@@ -47,16 +47,16 @@ pub fn start(binary: &Path, parent: &Path) -> Result<Process, BenchError> {
     Process::start("etcd", server, Signal::TERM, place)
 }
 
-/// Returns the flags that its rows need.
+/// Returns the flags that the number of rows requires.
 #[must_use]
 pub fn limits() -> [String; 4] {
     ["--max-txn-ops", &LOAD_ROWS.to_string(), "--quota-backend-bytes", "8589934592"].map(str::to_owned)
 }
 
-/// Writes every row and one counter for each hot row.
+/// Writes every row, and one counter for each hot row.
 ///
 /// # Errors
-/// If the server does not take them.
+/// If the server does not accept them.
 pub fn load(addr: SocketAddr, shape: &Shape) -> Result<(), BenchError> {
     let mut talk = Talk::connect(addr)?;
     let mut rng = SmallRng::seed_from_u64(shape.seed ^ 1);
@@ -87,7 +87,7 @@ pub fn load(addr: SocketAddr, shape: &Shape) -> Result<(), BenchError> {
 /// Connects one client.
 ///
 /// # Errors
-/// If nobody listens.
+/// If the address does not listen.
 pub fn client(addr: SocketAddr, shape: &Shape, seed: u64) -> Result<Client, BenchError> {
     let stream = TcpStream::connect(addr).map_err(BenchError::io("connect to etcd"))?;
     let session = EtcdSession {
@@ -115,7 +115,7 @@ struct EtcdSession {
     value_bytes: usize,
     rng: SmallRng,
     plan: Plan,
-    /// Keys that are read, then compared.
+    /// Keys that are read and later compared.
     read: Vec<Key>,
     /// Loaded rows.
     rows: Row,
@@ -128,7 +128,7 @@ impl EtcdSession {
         write_post(out, &self.host, &[PATH], &self.body);
     }
 
-    /// Returns an end of the range in which a scan finds its rows: the service counts all rows up to it.
+    /// Returns an end of the range in which a scan finds its rows: the service counts all rows before it.
     fn bound(&self, scan: Scan) -> Vec<u8> {
         let end = scan.start + scan.count;
         if end < self.rows { key::row(end).to_vec() } else { b"row0".to_vec() }
@@ -158,7 +158,7 @@ impl EtcdSession {
         self.post(out);
     }
 
-    /// Writes what must still hold: revisions of rows, none newer in ranges, and nothing where rows are inserted.
+    /// Writes the conditions: revisions of rows, no newer ones in ranges, and no rows at the places of inserts.
     fn compare(&mut self, seen: &[u8]) -> Result<(), BenchError> {
         let mut found = answers(seen);
         let without = || BenchError::Reply("fewer answers of etcd than questions");
@@ -221,7 +221,7 @@ impl Session for EtcdSession {
         let added = self.plan.writes.iter().filter(|(_, change)| *change == Change::AddOne);
         self.read.extend(added.map(|(row, _)| key::hot(*row)));
         if self.read.is_empty() && self.plan.scans.is_empty() {
-            // Nothing is compared, so nothing has to be read.
+            // Nothing is compared, so nothing needs to be read.
             self.write(b"", out).expect("only what was read can be missing");
         } else {
             self.ask(out);
@@ -240,7 +240,7 @@ impl Session for EtcdSession {
             Step::Idle => return Err(BenchError::Reply("etcd speaks unasked")),
             Step::Reading => self.write(&body, out)?,
             Step::Deciding => {
-                // proto3: a false field is left out.
+                // proto3 omits a false field.
                 let held = memmem::find(&body, b"\"succeeded\":true").is_some();
                 done.push((0, if held { Outcome::Committed } else { Outcome::Aborted("revision_changed") }));
                 self.step = Step::Idle;
@@ -265,7 +265,7 @@ fn put(out: &mut Vec<u8>, index: usize, key: &[u8], value: &[u8]) {
     out.extend_from_slice(b"\"}}");
 }
 
-/// Appends a comparison, whose object stays open.
+/// Appends a comparison, whose object remains open.
 fn comparison(out: &mut Vec<u8>, target: &str, key: &[u8], name: &str, value: u64) {
     out.extend_from_slice(b"{\"target\":\"");
     out.extend_from_slice(target.as_bytes());

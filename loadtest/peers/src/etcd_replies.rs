@@ -1,4 +1,4 @@
-//! Replies of etcd's JSON gateway: where they end, and what of them is needed. No I/O.
+//! Replies of etcd's JSON gateway: their ends, and the required parts of their content. No I/O.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use memchr::memmem;
 use tribunal_bench::error::BenchError;
 use tribunal_bench::wire::read_head;
 
-/// What comes before the key of a row.
+/// Text before the key of a row.
 pub const KEY: &[u8] = b"\"key\":\"";
 
 /// Returns the value of the first row of a reply, if it is a number.
@@ -19,7 +19,7 @@ pub fn counter(seen: &[u8]) -> Option<u64> {
     std::str::from_utf8(&value).ok()?.parse().ok()
 }
 
-/// Yields the answers to the parts of a request, in their order.
+/// Yields the replies to the parts of a request, in their order.
 pub fn answers(seen: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut starts = memmem::find_iter(seen, b"\"response_range\":").peekable();
     std::iter::from_fn(move || {
@@ -28,24 +28,24 @@ pub fn answers(seen: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Returns the last key of an answer.
+/// Returns the last key of a reply.
 pub fn last_key(answer: &[u8]) -> Option<Vec<u8>> {
     let key = &answer[memmem::rfind(answer, KEY)? + KEY.len()..];
     STANDARD.decode(&key[..memchr::memchr(b'"', key)?]).ok()
 }
 
-/// A body, and where its reply ends.
+/// A body, and the end of its reply.
 pub type Whole<'b> = (Cow<'b, [u8]>, usize);
 
-/// Returns body and end of a reply; `None` if it has not arrived whole. Large ones come in chunks.
+/// Returns body and end of a reply; `None` if it has not arrived completely. Large ones are chunked.
 ///
 /// # Errors
-/// If it is no reply of etcd's.
+/// If it is not a reply of etcd's.
 pub fn whole(bytes: &[u8]) -> Result<Option<Whole<'_>>, BenchError> {
     if let Some(head_len) = memmem::find(bytes, b"\r\n\r\n").map(|at| at + 4)
         && memmem::find(&bytes[..head_len], b"Transfer-Encoding: chunked").is_some()
     {
-        // One request at a time: nothing follows the last chunk.
+        // There is one request at a time: nothing follows the last chunk.
         if !bytes.ends_with(b"0\r\n\r\n") {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! The document of a run, and its table and charts: medians with their spread, and ratios within the run.
+//! The document of a run, with its table and charts: medians with their spread, and ratios within the run.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use tribunal_bench::machine::Machine;
 use crate::contender::Name;
 use crate::turns::{Load, Pace, Turn};
 
-/// Every turn of a run.
+/// All turns of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Document {
     machine: String,
@@ -29,28 +29,28 @@ struct Measured {
     name: String,
     describe: String,
     turns: Vec<Turn>,
-    /// Who does not run it, and why.
+    /// Contenders that do not run it, and the reasons.
     #[serde(default)]
     left_out: Vec<(Name, String)>,
 }
 
 impl Document {
-    /// Makes a document without turns.
+    /// Creates a document without turns.
     #[must_use]
     pub fn new(machine: &Machine, pace: Pace, rows: usize, rtt_ms: f64) -> Document {
         Document { machine: machine.line(), pace, rows, rtt_ms, loads: Vec::new() }
     }
 
-    /// Takes in the turns of one workload.
+    /// Adds the turns of one workload.
     pub fn take(&mut self, load: &Load, turns: Vec<Turn>, left_out: &[(Name, &str)]) {
         let left_out = left_out.iter().map(|(name, reason)| (*name, (*reason).to_owned())).collect();
         self.loads.push(Measured { name: load.name.to_owned(), describe: load.shape.describe(), turns, left_out });
     }
 
-    /// Writes it as JSON.
+    /// Writes the document as JSON.
     ///
     /// # Errors
-    /// If there is no room.
+    /// If the file cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), BenchError> {
         let text = serde_json::to_string_pretty(self).expect("figures are JSON");
         std::fs::write(path, text + "\n").map_err(BenchError::io(format!("write {}", path.display())))
@@ -60,7 +60,7 @@ impl Document {
 /// Prints a run as Markdown and draws its charts.
 ///
 /// # Errors
-/// If there is no such run, or no room for the charts.
+/// If there is no such run, or the charts cannot be written.
 pub fn report(from: &Path, charts: &Path) -> Result<(), BenchError> {
     let text = std::fs::read_to_string(from).map_err(BenchError::io(format!("read {}", from.display())))?;
     let document: Document = serde_json::from_str(&text)
@@ -76,7 +76,7 @@ pub fn report(from: &Path, charts: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// What is to be reached: whose goodput over whose, on which workload, and how many times.
+/// Targets: contender, baseline, workload, and the required ratio of their goodputs.
 const TARGETS: [(Name, Name, &str, f64); 12] = [
     (Name::Tribunal, Name::Redis, "zipf", 2.0),
     (Name::TribunalGathered, Name::Redis, "zipf", 2.0),
@@ -176,7 +176,7 @@ impl Spread {
 }
 
 impl Measured {
-    /// Yields who had turns, in the order of the first round.
+    /// Returns the contenders with turns, in the order of their names.
     fn peers(&self) -> Vec<Name> {
         let mut peers: Vec<_> = self.turns.iter().map(|turn| turn.peer).collect();
         peers.sort_unstable();

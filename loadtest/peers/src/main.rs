@@ -1,7 +1,7 @@
-//! `tribunal-peers`: the same transactions on Tribunal and on what people use instead, side by side in one run.
+//! `tribunal-peers`: the same transactions on Tribunal and on its common alternatives, side by side in one run.
 //!
-//! Every peer is a child process with a folder and a port of its own. One client drives all of them: one thread, one
-//! epoll, hand-written protocols, closed loop, the same choice of rows, the same keys and values.
+//! Every peer is a child process with its own folder and port. One client drives all of them: one thread, one epoll,
+//! hand-written protocols, closed loop, the same row choices, the same keys and values.
 
 mod cluster;
 mod contender;
@@ -40,7 +40,7 @@ use contender::Name;
 use figures::Document;
 use turns::{Arena, Installed, Load, Pace};
 
-// The server's allocator, as an engine would use one.
+// The server's allocator, as an engine would use it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -204,7 +204,7 @@ fn run(flags: &Run) -> Result<(), BenchError> {
     let mut document = Document::new(&machine, pace, flags.rows, flags.rtt_ms);
     for load in &loads {
         document.take(load, arena.run(load)?, &arena.left_out(load));
-        // What is measured is kept, whatever becomes of the rest.
+        // Keep the measured turns even if a later workload fails.
         document.write(&flags.out)?;
     }
     Ok(())

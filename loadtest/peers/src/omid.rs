@@ -1,8 +1,9 @@
-//! Omid's transaction status oracle, in memory: not durable, and it looks for write-write conflicts only. What it does
-//! less than Tribunal is in its favour.
+//! Omid's transaction status oracle, in memory: it is not durable, and only detects write-write conflicts. Everything
+//! that it omits in comparison with Tribunal is in its favour.
 //!
-//! Its protocol is protobuf with a length of four bytes before each message; a client asks for a timestamp, then for a commit of the
-//! cells that it writes. Many clients share a connection, as the threads of a process share Omid's own client.
+//! Its protocol is protobuf, with a four-byte length before each message; a client requests a timestamp, then the
+//! commit of the cells that it writes. Many clients share a connection, as the threads of a process share Omid's own
+//! client.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write as _;
@@ -16,8 +17,8 @@ use crate::process::{Place, Process, command};
 use crate::session::{Client, Outcome, Session};
 use crate::talk::Talk;
 
-/// The modules without HBase and ZooKeeper. Omid's default of a hundred million cells in its conflict map takes longer
-/// to allocate than a turn; sixteen million are sixteen for each row.
+/// The modules without HBase and ZooKeeper. Allocating Omid's default conflict map of a hundred million cells takes
+/// longer than a turn; sixteen million are sixteen per row.
 const CONFIG: &str = "\
 networkIfaceName: lo
 conflictMapSize: 16000000
@@ -29,7 +30,7 @@ leaseModule: !!org.apache.omid.tso.VoidLeaseManagementModule [ ]
 /// Starts the oracle with the jars in `lib`.
 ///
 /// # Errors
-/// If Java or a jar is not there, or it does not start.
+/// If Java or a jar is missing, or the oracle does not start.
 pub fn start(lib: &Path, parent: &Path) -> Result<Process, BenchError> {
     let place = Place::find("omid", parent)?;
     let config = format!("{CONFIG}port: {}\n", place.addr.port());
@@ -43,11 +44,11 @@ pub fn start(lib: &Path, parent: &Path) -> Result<Process, BenchError> {
 /// Connects `slots` clients that share a connection.
 ///
 /// # Errors
-/// If nobody listens or the oracle does not like this client.
+/// If the address does not listen or the oracle rejects this client.
 pub fn client(process: &Process, slots: usize) -> Result<Client, BenchError> {
     let mut talk = Talk::connect(process.addr())?;
     let mut hello = Vec::new();
-    // A handshake with no capabilities.
+    // A handshake without capabilities.
     frame(&mut hello, &[0x1a, 2, 0x0a, 0]);
     let reply = talk.exchange(&hello, |bytes| Ok(body(bytes).map(|body| 4 + body.len())))?;
     let greeting = Response::read(&reply[4..])?;
@@ -61,9 +62,9 @@ pub fn client(process: &Process, slots: usize) -> Result<Client, BenchError> {
 
 struct OmidSession {
     plans: Vec<Plan>,
-    /// Slots that have asked for a timestamp. They come in order.
+    /// Slots that have requested a timestamp. Timestamps arrive in order.
     starting: VecDeque<usize>,
-    /// Slots that have asked for a commit, by timestamp.
+    /// Slots that have requested a commit, by timestamp.
     deciding: BTreeMap<u64, usize>,
 }
 
@@ -106,7 +107,7 @@ impl Session for OmidSession {
                     let slot =
                         self.starting.pop_front().ok_or(BenchError::Reply("a timestamp that nobody asked for"))?;
                     if self.plans[slot].writes.is_empty() {
-                        // What only reads at its timestamp is decided by having one.
+                        // A transaction that only reads at its timestamp is decided once it has one.
                         done.push((slot, Outcome::Committed));
                     } else {
                         self.commit(slot, timestamp, out);
@@ -124,7 +125,7 @@ impl Session for OmidSession {
     }
 }
 
-/// A cell's number, spread as a hash spreads it.
+/// Returns a cell's number, distributed as by a hash.
 fn cell(row: u32) -> u64 {
     (u64::from(row) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1
 }
@@ -134,7 +135,7 @@ fn frame(out: &mut Vec<u8>, message: &[u8]) {
     out.write_all(&length.to_be_bytes()).and_then(|()| out.write_all(message)).expect("a Vec takes every byte");
 }
 
-/// Returns the first message's bytes; `None` if it has not arrived whole.
+/// Returns the first message's bytes; `None` if it has not arrived completely.
 fn body(bytes: &[u8]) -> Option<&[u8]> {
     let length = u32::from_be_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
     bytes.get(4..4 + length)
@@ -184,7 +185,7 @@ enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Yields number and content of each field, as far as they can be read.
+/// Yields number and content of each field, as far as they can be parsed.
 fn fields(message: &[u8]) -> impl Iterator<Item = (u64, Field<'_>)> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,8 +1,8 @@
-//! PostgreSQL at SERIALIZABLE, durable. Written by hand like the other clients: the extended protocol with prepared
-//! statements, one Sync for each round trip.
+//! PostgreSQL at SERIALIZABLE, durable. Hand-written like the other clients: the extended protocol with prepared
+//! statements, one Sync per round trip.
 //!
-//! A transaction begins and reads its rows in one round trip, updates and commits in a second one. Updates go in key
-//! order, as an engine would do it that knows of deadlocks.
+//! A transaction begins and reads its rows in one round trip, updates and commits in a second one. Updates are in key
+//! order, as in an engine that avoids deadlocks.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ use crate::process::{Place, Process, command};
 use crate::session::{Client, Outcome, Session};
 use crate::talk::Talk;
 
-/// Where Debian keeps the server's programs.
+/// Debian's folder of the server's programs.
 const BIN: &str = "/usr/lib/postgresql/15/bin";
-/// Who it runs as: it refuses to be root.
+/// The server's user: it refuses to run as root.
 const USER: &str = "postgres";
 
-/// Makes a database and starts its server.
+/// Creates a database and starts its server.
 ///
 /// # Errors
-/// If PostgreSQL 15 is not there or does not start.
+/// If PostgreSQL 15 is missing or does not start.
 pub fn start(parent: &Path) -> Result<Process, BenchError> {
     let place = Place::find("postgres", parent)?;
     let user = rustix::process::getuid().is_root().then_some(USER);
@@ -59,7 +59,7 @@ pub fn start(parent: &Path) -> Result<Process, BenchError> {
         "max_wal_size=4GB".to_owned(),
         "checkpoint_timeout=15min".to_owned(),
         "max_pred_locks_per_transaction=256".to_owned(),
-        // What aborts is counted here, not logged there.
+        // Aborts are counted here, not logged there.
         "log_min_messages=fatal".to_owned(),
         "log_min_error_statement=fatal".to_owned(),
     ] {
@@ -68,10 +68,10 @@ pub fn start(parent: &Path) -> Result<Process, BenchError> {
     Process::start("postgres", server, Signal::INT, place)
 }
 
-/// Writes every row and one counter for each hot row.
+/// Writes every row, and one counter for each hot row.
 ///
 /// # Errors
-/// If the server does not take them.
+/// If the server does not accept them.
 pub fn load(process: &Process, shape: &Shape) -> Result<(), BenchError> {
     let mut talk = greet(process)?;
     let bytes = shape.value_bytes;
@@ -104,7 +104,7 @@ pub fn load(process: &Process, shape: &Shape) -> Result<(), BenchError> {
 /// Connects one client and prepares its statements.
 ///
 /// # Errors
-/// If nobody listens or a statement is refused.
+/// If the address does not listen or a statement is refused.
 pub fn client(process: &Process, shape: &Shape, seed: u64) -> Result<Client, BenchError> {
     let mut talk = greet(process)?;
     let mut out = Vec::new();
@@ -147,7 +147,7 @@ fn greet(process: &Process) -> Result<Talk, BenchError> {
     }
     let mut hello = u32::try_from(body.len() + 4).expect("short").to_be_bytes().to_vec();
     hello.extend_from_slice(&body);
-    // It accepts connections a little before it lets anybody in.
+    // It accepts connections slightly before it accepts sessions.
     for _ in 0..100 {
         let mut talk = Talk::connect(process.addr())?;
         match talk.exchange(&hello, greeting_end) {
@@ -158,7 +158,7 @@ fn greet(process: &Process) -> Result<Talk, BenchError> {
     Err(BenchError::TooLate("postgres lets nobody in".to_owned()))
 }
 
-/// As [`ready_end`], but an error ends the connection.
+/// Finds the end like [`ready_end`], but an error ends the connection.
 fn greeting_end(bytes: &[u8]) -> Result<Option<usize>, BenchError> {
     if bytes.first() == Some(&b'E') {
         return Err(BenchError::Reply("postgres is not ready yet"));
@@ -269,7 +269,7 @@ impl Session for PostgresSession {
     }
 }
 
-/// Appends one message; its length counts itself but not the tag.
+/// Appends one message; its length includes itself but not the tag.
 fn frame(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
     let at = out.len();
@@ -303,14 +303,14 @@ fn execute(out: &mut Vec<u8>, statement: &str, parameters: &[&[u8]]) {
     });
 }
 
-/// What the server said up to where it is ready again.
+/// The server's output until it is ready again.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Answer {
     error: Option<String>,
     in_transaction: bool,
 }
 
-/// Yields tag, body and end of each whole message.
+/// Yields tag, body and end of each complete message.
 fn messages(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8], usize)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -323,7 +323,7 @@ fn messages(bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8], usize)> {
     })
 }
 
-/// Returns where the message ends that says the server is ready.
+/// Returns the end of the message with which the server reports that it is ready.
 fn ready_end(bytes: &[u8]) -> Result<Option<usize>, BenchError> {
     Ok(messages(bytes).find(|(tag, ..)| *tag == b'Z').map(|(.., end)| end))
 }

@@ -1,5 +1,5 @@
-//! A peer as a child process: with a port and a folder of its own, with the CPU time of its whole tree, and stopped
-//! (SIGSTOP) while another peer has its turn, so that nobody pays for another's vacuum, compaction or push.
+//! A peer as a child process, with its own port and folder. Its CPU time is that of its whole tree, and it is suspended
+//! (SIGSTOP) during the other peers' turns, so that no peer pays for another one's vacuum, compaction or push.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,19 +26,19 @@ pub struct Process {
     _folder: TempDir,
 }
 
-/// Where a peer may put its files, and who it runs as.
+/// A peer's folder and address.
 pub struct Place {
-    /// Folder of its own.
+    /// The peer's folder.
     pub folder: TempDir,
-    /// Address that was free a moment ago.
+    /// An address that was free a moment ago.
     pub addr: SocketAddr,
 }
 
 impl Place {
-    /// Makes a folder in `parent` and finds a free port.
+    /// Creates a folder in `parent` and finds a free port.
     ///
     /// # Errors
-    /// If there is no room for either.
+    /// If either is not possible.
     pub fn find(name: &str, parent: &Path) -> Result<Place, BenchError> {
         let folder = tempfile::Builder::new().prefix(&format!("tribunal-peers-{name}-")).tempdir_in(parent);
         let folder = folder.map_err(BenchError::io(format!("make a folder in {}", parent.display())))?;
@@ -52,7 +52,7 @@ impl Place {
     }
 }
 
-/// Finds a port of the loopback that is free now.
+/// Finds a free loopback port.
 ///
 /// # Errors
 /// If there is none.
@@ -61,8 +61,8 @@ pub fn free_addr() -> Result<SocketAddr, BenchError> {
     found.map_err(BenchError::io("find a free port"))
 }
 
-/// Makes a command that dies with this process; `user` is one that the command changes to, as some servers refuse
-/// to run as root.
+/// Builds a command that dies with this process; `user` is the user that the command switches to, as some servers
+/// refuse to run as root.
 #[must_use]
 pub fn command(program: &Path, user: Option<&str>) -> Command {
     let mut command = Command::new("setpriv");
@@ -77,7 +77,7 @@ impl Process {
     /// Starts the command and waits until it accepts connections.
     ///
     /// # Errors
-    /// If it does not; then with what it said last.
+    /// If it does not, with its last output.
     pub fn start(name: &'static str, mut command: Command, stop: Signal, place: Place) -> Result<Process, BenchError> {
         let said = place.path("said");
         let output = fs::File::create(&said).and_then(|file| Ok((file.try_clone()?, file)));
@@ -105,37 +105,37 @@ impl Process {
         self.name
     }
 
-    /// Returns where it listens.
+    /// Returns its address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Returns the CPU time of its tree so far, ended children included.
+    /// Returns the CPU time of its tree so far, including ended children.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         let ticks: u64 = tree(self.pid).iter().filter_map(|pid| Stat::of(*pid)).map(|stat| stat.ticks).sum();
         Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     }
 
-    /// Stops its tree where it is.
+    /// Suspends its tree.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Kills it, as a machine that fails would.
+    /// Kills it, as a machine failure would.
     pub fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Lets its tree go on.
+    /// Resumes its tree.
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
         for pid in tree(self.pid) {
-            // One that has ended in between needs no signal.
+            // A process that has ended in between needs no signal.
             let _ = i32::try_from(pid).ok().and_then(Pid::from_raw).map(|pid| kill_process(pid, signal));
         }
     }
@@ -163,7 +163,7 @@ impl Drop for Process {
     }
 }
 
-/// What `/proc/PID/stat` says.
+/// Values of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
@@ -179,9 +179,9 @@ impl Stat {
         }
     }
 
-    /// Reads the parent and the CPU time, its own and that of children it has waited for.
+    /// Parses the parent and the CPU time, including that of children that were waited for.
     fn read(stat: &str) -> Option<Stat> {
-        // The second field may hold spaces and parentheses.
+        // The second field may contain spaces and parentheses.
         let fields: Vec<_> = stat[stat.rfind(')')? + 1..].split_whitespace().collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         let ticks = number(11)? + number(12)? + number(13)? + number(14)?;
@@ -189,7 +189,7 @@ impl Stat {
     }
 }
 
-/// Returns a process and everything below it.
+/// Returns a process and all its descendants.
 fn tree(root: u32) -> Vec<u32> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

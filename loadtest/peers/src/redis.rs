@@ -1,11 +1,11 @@
-//! Redis with WATCH, MULTI and EXEC: optimistic as Tribunal is, one thread, every write synced to the append-only file
+//! Redis with WATCH, MULTI and EXEC: optimistic like Tribunal, one thread, every write synced to the append-only file
 //! before it is acknowledged.
 //!
 //! A transaction watches and reads its rows in one round trip, then queues its writes and executes them in a second
-//! one. A transaction that only reads is one MGET, which is atomic by itself; a counter is one INCR.
+//! one. A read-only transaction is one MGET, which is atomic by itself; a counter is one INCR.
 //!
-//! Redis has no order among its keys. For scans there are sorted sets beside the rows, as in YCSB's own client of Redis,
-//! of 100 loaded rows each rather than one, so that WATCH does not watch all inserts. A script reads sets and rows.
+//! Redis does not order its keys. For scans, there are additional sorted sets, as in YCSB's own Redis client, but of
+//! 100 loaded rows each instead of one set, so that WATCH does not watch all inserts. A script reads sets and rows.
 
 use std::path::Path;
 
@@ -26,13 +26,13 @@ use crate::talk::Talk;
 /// Starts a server that syncs every write.
 ///
 /// # Errors
-/// If `redis-server` is not there or does not start.
+/// If `redis-server` is missing or does not start.
 pub fn start(parent: &Path) -> Result<Process, BenchError> {
     let place = Place::find("redis", parent)?;
     let mut server = command(Path::new("redis-server"), None);
     server.args(["--bind", "127.0.0.1", "--port", &place.addr.port().to_string(), "--dir"]).arg(place.folder.path());
     server.args(["--appendonly", "yes", "--appendfsync", "always", "--save", ""]);
-    // No rewrite of the append-only file in the middle of a turn.
+    // Prevent rewrites of the append-only file during a turn.
     server.args(["--auto-aof-rewrite-percentage", "0"]);
     Process::start("redis", server, Signal::TERM, place)
 }
@@ -40,7 +40,7 @@ pub fn start(parent: &Path) -> Result<Process, BenchError> {
 /// Writes every row.
 ///
 /// # Errors
-/// If the server does not take them.
+/// If the server does not accept them.
 pub fn load(process: &Process, shape: &Shape) -> Result<(), BenchError> {
     let mut talk = Talk::connect(process.addr())?;
     let mut rng = SmallRng::seed_from_u64(shape.seed ^ 1);
@@ -61,9 +61,9 @@ pub fn load(process: &Process, shape: &Shape) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Loaded rows of one sorted set.
+/// Loaded rows per sorted set.
 const BUCKET_ROWS: Row = 100;
-/// Reads, for each start and count of ARGV, so many rows from the two sets of KEYS that can have them.
+/// Reads, for each start and count of ARGV, up to `count` rows from the two sets of KEYS that can contain them.
 const SCAN: &str = "local rows = {}
 for i = 1, #ARGV, 2 do
   local count = tonumber(ARGV[i + 1])
@@ -76,10 +76,10 @@ for i = 1, #ARGV, 2 do
 end
 return rows";
 
-/// Puts every row that there is into the sorted sets.
+/// Adds every existing row to the sorted sets.
 ///
 /// # Errors
-/// If the server does not tell its keys, or does not take them.
+/// If the server does not return its keys, or does not accept the sets.
 pub fn index(process: &Process) -> Result<(), BenchError> {
     let mut talk = Talk::connect(process.addr())?;
     let mut cursor = b"0".to_vec();
@@ -107,7 +107,7 @@ pub fn index(process: &Process) -> Result<(), BenchError> {
 /// Connects one client.
 ///
 /// # Errors
-/// If nobody listens.
+/// If the address does not listen.
 pub fn client(process: &Process, shape: &Shape, seed: u64) -> Result<Client, BenchError> {
     let mut talk = Talk::connect(process.addr())?;
     let mut scan = None;
@@ -128,7 +128,7 @@ pub fn client(process: &Process, shape: &Shape, seed: u64) -> Result<Client, Ben
     Ok(Client { stream: talk.into_stream(), session: Box::new(session), slots: 1 })
 }
 
-/// Returns the key of a row's sorted set, or of one of those after it.
+/// Returns the key of a row's sorted set, or of one of the following sets.
 fn bucket(row: Row, after: Row) -> Vec<u8> {
     format!("rows/{:05}", tribunal_bench::key::order(row).0 / BUCKET_ROWS + after).into_bytes()
 }
@@ -136,9 +136,9 @@ fn bucket(row: Row, after: Row) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Idle,
-    /// So many replies come before the last one to WATCH and reads.
+    /// The number of replies that precede the last one to WATCH and reads.
     Reading(usize),
-    /// So many replies come before the one that decides.
+    /// The number of replies that precede the deciding one.
     Deciding(usize),
 }
 
@@ -147,12 +147,12 @@ struct RedisSession {
     rng: SmallRng,
     plan: Plan,
     step: Step,
-    /// The script's name; `None` if nothing is scanned, and no sorted sets are kept.
+    /// The script's name; `None` if there are no scans, and so no sorted sets.
     scan: Option<Vec<u8>>,
 }
 
 impl RedisSession {
-    /// Watches what is going to be read, and reads it; without WATCH if a single command reads everything.
+    /// Watches the rows to read, and reads them; without WATCH if a single command reads all of them.
     fn read(&mut self, out: &mut Vec<u8>) {
         let (rows, scans) = (!self.plan.reads.is_empty(), !self.plan.scans.is_empty());
         let buckets: Vec<_> = self.plan.scans.iter().flat_map(|s| [bucket(s.start, 0), bucket(s.start, 1)]).collect();

@@ -13,7 +13,7 @@ pub fn command_of(out: &mut Vec<u8>, words: &[&[u8]]) {
     words.iter().for_each(|word| bulk(out, word));
 }
 
-/// Appends the beginning of an array of so many items.
+/// Appends the beginning of an array of `items` items.
 pub fn array(out: &mut Vec<u8>, items: usize) {
     out.push(b'*');
     write_decimal(out, items as u64);
@@ -38,10 +38,10 @@ pub fn value(out: &mut Vec<u8>, bytes: usize, rng: &mut SmallRng) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Returns where the reply that begins at `at` ends; `None` if it has not arrived whole.
+/// Returns the end of the reply that begins at `at`; `None` if it has not arrived completely.
 ///
 /// # Errors
-/// If it is an error, or no reply.
+/// If it is an error, or not a reply.
 pub fn reply_end(bytes: &[u8], at: usize) -> Result<Option<usize>, BenchError> {
     let Some(line) = memchr(b'\n', &bytes[at..]) else { return Ok(None) };
     let (line, mut end) = (&bytes[at..at + line], at + line + 1);
@@ -72,7 +72,7 @@ pub fn reply_end(bytes: &[u8], at: usize) -> Result<Option<usize>, BenchError> {
     }
 }
 
-/// Yields the strings of a whole reply, however deep they are.
+/// Yields the strings of a complete reply, at any depth.
 pub fn bulks(reply: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut at = 0;
     std::iter::from_fn(move || {

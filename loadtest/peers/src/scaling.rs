@@ -1,7 +1,7 @@
-//! What clusters of more nodes would do, on paper: three measured costs, and how each of them grows with the number of nodes.
+//! A projection for clusters of more nodes: three measured costs, and the growth of each with the number of nodes.
 //!
-//! A transaction costs the node that takes it `one`, and every other node `follows`. Each node's log is an entry of every epoch,
-//! which costs each pair of nodes a share of their time, however few transactions it has.
+//! A transaction costs the node that takes it `one`, and every other node `follows`. Each node's log has an entry for
+//! every epoch, which costs each pair of nodes a share of their time, regardless of the number of transactions in it.
 
 use std::fmt::Write as _;
 
@@ -27,28 +27,30 @@ pub struct Scaling {
     cores: f64,
 }
 
-/// The nodes that were measured.
+/// Number of nodes in the measurement.
 const MEASURED: f64 = 3.0;
 
 impl Scaling {
-    /// Returns what one more node costs that decides a transaction which another one has taken, us.
+    /// Returns the cost for one further node to decide a transaction that another node has taken, us.
     fn follows_us(&self) -> f64 {
         (self.at_one_us - self.one_us) / (MEASURED - 1.0)
     }
 
-    /// Returns how many cores each ordered pair of nodes costs for the entries of one to the other, however small.
+    /// Returns the cores that each ordered pair of nodes costs for one node's entries at the other, regardless of their
+    /// size.
     fn cores_a_pair(&self) -> f64 {
         (self.at_all_us - self.at_one_us).max(0.0) * 1e-6 * self.at_all_rate / (MEASURED * (MEASURED - 1.0))
     }
 
-    /// Returns the commits a second that the cores of so many nodes allow, with epochs `longer` times as long as measured.
+    /// Returns the commits per second that the cores of `nodes` nodes allow, with epochs `longer` times as long as
+    /// measured.
     fn rate(&self, nodes: f64, longer: f64) -> f64 {
         let pairs = (nodes - 1.0) * self.cores_a_pair() / longer;
         let left = (self.cores - pairs).max(0.0) * nodes;
         left * 1e6 / (self.one_us + (nodes - 1.0) * self.follows_us())
     }
 
-    /// Returns the share of a node's cores that go into entries of others, whatever they contain.
+    /// Returns the share of a node's cores that other nodes' entries cost, regardless of their content.
     fn share_of_pairs(&self, nodes: f64, longer: f64) -> f64 {
         ((nodes - 1.0) * self.cores_a_pair() / longer / self.cores).min(1.0)
     }

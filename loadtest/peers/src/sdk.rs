@@ -1,9 +1,9 @@
-//! Tribunal through its Rust client, as an engine's author would write it first: default options, one task per session,
-//! one transaction at a time in each, all on one thread.
+//! Tribunal through its Rust client, as the author of an engine would first write it: default options, one task per
+//! session, one transaction at a time in each, all on one thread.
 //!
-//! `OwnRows`: the engine knows its rows and their versions, from its own commits and from conflicts. `HttpReads`: it knows
-//! nothing; Begin reads the transaction's rows, and a transaction that only reads is one read of them all, as of one epoch.
-//! With `streams` all sessions commit over one stream.
+//! `OwnRows`: the engine knows its rows and their versions, from its own commits and from conflicts. `HttpReads`: it
+//! knows nothing; Begin reads the transaction's rows, and a read-only transaction is one read of all of them, at one
+//! epoch. With `streams`, all sessions commit over one stream.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::engine::{Ran, Window};
 use crate::key::{self, Key};
 use crate::session;
 
-/// Where the rows are read.
+/// Location of the rows to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
     /// In the engine.
@@ -35,7 +35,7 @@ pub enum Reads {
     Http,
 }
 
-/// What all sessions of a turn share.
+/// State shared by all sessions of a turn.
 struct Turn<'a> {
     client: Client,
     store: &'a str,
@@ -49,27 +49,27 @@ struct Turn<'a> {
     is_over: Cell<bool>,
 }
 
-/// A turn's sessions: how many, and what they work on.
+/// The sessions of a turn.
 pub struct Sessions<'a> {
     /// The service.
     pub addr: SocketAddr,
     /// Their store.
     pub store: &'a str,
-    /// Where they read.
+    /// Location of their reads.
     pub reads: Reads,
     /// Whether they commit over one stream.
     pub streams: bool,
     /// Their transactions.
     pub shape: &'a Shape,
-    /// What the engine knows of the rows.
+    /// The engine's knowledge of the rows.
     pub rows: &'a RefCell<RowModel>,
-    /// How many.
+    /// Number of sessions.
     pub count: usize,
     /// Seed of the values.
     pub seed: u64,
 }
 
-/// Runs one turn; `server_cpu` tells the service's CPU time so far.
+/// Runs one turn; `server_cpu` returns the service's CPU time so far.
 ///
 /// # Errors
 /// If a request fails.
@@ -115,7 +115,7 @@ pub fn run(
 }
 
 impl Turn<'_> {
-    /// One session: transactions, one after the other, until the turn is over.
+    /// Runs one session: transactions, one after another, until the turn is over.
     async fn session(&self) -> Result<(), BenchError> {
         while !self.is_over.get() {
             let plan = self.planner.borrow_mut().next(&self.rows.borrow());
@@ -124,7 +124,7 @@ impl Turn<'_> {
             let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
             self.planner.borrow_mut().end(&plan);
             self.ran.borrow_mut().count(us, outcome);
-            // All replies that are there are taken in before the next transactions begin, as with the other clients.
+            // Process all available replies before the next transactions begin, as the other clients do.
             tokio::task::yield_now().await;
         }
         Ok(())
@@ -209,7 +209,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Takes in what a verdict tells of the rows.
+    /// Records a verdict's information on the rows.
     fn learn(&self, plan: &Plan, outcome: &Outcome) -> session::Outcome {
         let mut rows = self.rows.borrow_mut();
         match outcome {
@@ -221,7 +221,7 @@ impl Turn<'_> {
             }
             Outcome::Aborted(aborted) => {
                 rows.reached(aborted.epoch.0.saturating_sub(1));
-                // The key of a range is where it starts, and the version is another row's.
+                // The key of a range is its start, and the version is another row's.
                 for conflict in aborted.conflicts.iter().filter(|conflict| conflict.op != "range") {
                     if let (Some(row), Some(version)) = (key::number(&conflict.key), conflict.current_version) {
                         rows.conflicting(row, version.bits());

@@ -1,12 +1,12 @@
-//! What every peer's client has to do, whatever its protocol: begin a transaction, and find out from the peer's bytes
-//! what to send next and how it ended. No I/O and no clock: the engine has both, and treats all peers alike.
+//! The tasks of every peer's client, whatever its protocol: begin a transaction, and determine from the peer's bytes
+//! the next bytes to send and the outcome. No I/O and no clock: the engine has both, and treats all peers alike.
 
 use std::net::TcpStream;
 
 use tribunal_bench::error::BenchError;
 use tribunal_bench::workload::Plan;
 
-/// How a transaction ended.
+/// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is as durable as this peer makes it.
@@ -15,7 +15,7 @@ pub enum Outcome {
     Aborted(&'static str),
 }
 
-/// Returns a reason of Tribunal's as tables name it.
+/// Returns the name in tables of one of Tribunal's reasons.
 #[must_use]
 pub fn reason_of(reason: &str) -> &'static str {
     const KNOWN: [&str; 6] =
@@ -25,14 +25,14 @@ pub fn reason_of(reason: &str) -> &'static str {
 
 /// One connection's side of a protocol.
 pub trait Session {
-    /// Begins a transaction for one of the connection's clients, and appends what is to be sent first.
+    /// Begins a transaction for one of the connection's clients, and appends the first bytes to send.
     fn begin(&mut self, slot: usize, plan: Plan, out: &mut Vec<u8>);
 
-    /// Takes in what has arrived and returns how many bytes of it were used. Appends what is to be sent next to `out`
+    /// Processes received bytes and returns how many of them were consumed. Appends the next bytes to send to `out`,
     /// and ended transactions to `done`.
     ///
     /// # Errors
-    /// If the peer says what it never should.
+    /// If the peer violates its protocol.
     fn receive(
         &mut self,
         bytes: &[u8],
@@ -45,8 +45,8 @@ pub trait Session {
 pub struct Client {
     /// The connection.
     pub stream: TcpStream,
-    /// What is said on it.
+    /// Its protocol state.
     pub session: Box<dyn Session>,
-    /// Clients that share it, each with one transaction under way.
+    /// Clients that share it, each with one transaction in flight.
     pub slots: usize,
 }

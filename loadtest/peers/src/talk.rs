@@ -1,4 +1,4 @@
-//! One blocking exchange after the other on a connection of its own: for loading rows and for greetings.
+//! Sequential blocking exchanges on a separate connection: for loading rows and for handshakes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use tribunal_bench::error::BenchError;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A connection with at most one request under way.
+/// A connection with at most one request in flight.
 pub struct Talk {
     stream: TcpStream,
     inbox: Vec<u8>,
@@ -18,7 +18,7 @@ impl Talk {
     /// Connects.
     ///
     /// # Errors
-    /// If nobody listens there.
+    /// If the address does not listen.
     pub fn connect(addr: SocketAddr) -> Result<Talk, BenchError> {
         let stream = TcpStream::connect(addr).map_err(BenchError::io(format!("connect to {addr}")))?;
         let set_up = stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(TIMEOUT)));
@@ -26,10 +26,10 @@ impl Talk {
         Ok(Talk { stream, inbox: Vec::new() })
     }
 
-    /// Sends a request and returns the reply, which ends where `end` says.
+    /// Sends a request and returns the reply, whose end `end` determines.
     ///
     /// # Errors
-    /// If the connection breaks, or `end` does not like the reply.
+    /// If the connection breaks, or `end` rejects the reply.
     pub fn exchange(
         &mut self,
         request: &[u8],
@@ -49,7 +49,7 @@ impl Talk {
         }
     }
 
-    /// Returns the connection, for which nothing is left unread.
+    /// Returns the connection, which has no unread bytes.
     #[must_use]
     pub fn into_stream(self) -> TcpStream {
         self.stream

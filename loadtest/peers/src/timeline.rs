@@ -1,8 +1,8 @@
-//! What clients of three nodes notice over time: while a node is killed and comes back, while one is paused, and while a fourth
-//! one is added.
+//! The experience of three nodes' clients over time: while a node is killed and restarted, while one is paused, and
+//! while a fourth one is added.
 //!
-//! Each client has one commit under way. When its node does not answer, it asks the next one; nothing is measured of that but
-//! the time in which nobody's commit ends.
+//! Each client has one commit in flight. When its node does not respond, it tries the next one; only the time in which
+//! no client's commit ends is measured.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -24,13 +24,13 @@ use tribunal_bench::wire::write_post;
 use crate::cluster::{Cluster, is_ready};
 use crate::process::{Place, Process, command, free_addr};
 
-/// What a chart shows for each of these.
+/// Duration of one point of a chart.
 const BUCKET: Duration = Duration::from_millis(100);
-/// When something happens, and how long all of it lasts.
+/// Times of the event and of the recovery, and the total duration.
 const HAPPENS: Duration = Duration::from_secs(2);
 const BACK: Duration = Duration::from_secs(5);
 const LASTS: Duration = Duration::from_secs(9);
-/// Keys that clients write: few aborts, and no growth.
+/// Number of keys that clients write: few aborts, and no growth.
 const KEYS: u64 = 100_000;
 
 /// Takes the timelines.
@@ -50,10 +50,10 @@ pub struct Timeline {
     charts: PathBuf,
 }
 
-/// The ends of commits since the start, ascending.
+/// Times of the ends of commits since the start, ascending.
 struct Ends(Vec<Duration>);
 
-/// What happened when.
+/// Time and name of an event.
 type Moment = (Duration, &'static str);
 
 impl Timeline {
@@ -88,7 +88,7 @@ impl Timeline {
         self.draw("add-a-node", "Three nodes, and a fourth one is added", &ends, &moments)
     }
 
-    /// Runs clients while something happens to a cluster.
+    /// Runs clients while a function changes the cluster.
     fn measure(
         &self,
         happens: impl FnOnce(&mut Nodes, Instant) -> Result<Vec<Moment>, BenchError>,
@@ -155,15 +155,15 @@ impl Ends {
             }
             last = *end;
         }
-        // The first commit ends some time after the start, which is no pause.
+        // The first commit ends some time after the start; that is not a pause.
         pauses[..2].fill(0.0);
         (rates, pauses)
     }
 }
 
-/// Nodes of a cluster, each a process of its own.
+/// Nodes of a cluster, each a separate process.
 struct Nodes {
-    // Before their data: they end first.
+    // Dropped before their data.
     nodes: Vec<Option<Process>>,
     binary: PathBuf,
     data: tempfile::TempDir,
@@ -175,7 +175,7 @@ impl Nodes {
         let up = Cluster::tribunal(binary, parent, 3, Duration::ZERO)?;
         let (addrs, data) = up.stop();
         let mut nodes = Nodes { binary: binary.to_owned(), data, addrs, nodes: [const { None }; 4].into() };
-        // They wait for each other.
+        // The nodes wait for each other.
         for node in 1..=3 {
             nodes.spawn(node)?;
         }
@@ -195,13 +195,13 @@ impl Nodes {
         Ok(())
     }
 
-    /// Starts a node, and waits until it takes commits.
+    /// Starts a node, and waits until it accepts commits.
     fn start(&mut self, node: usize) -> Result<(), BenchError> {
         self.spawn(node)?;
         is_ready(self.addrs[node - 1])
     }
 
-    /// Has a fourth node admitted, and its files written.
+    /// Admits a fourth node, and writes its files.
     fn add(&mut self) -> Result<(), BenchError> {
         let urls: Vec<String> = self.addrs.iter().map(|addr| format!("http://{addr}")).collect();
         let api = free_addr()?;
@@ -223,7 +223,7 @@ fn sleep_until(since: Instant, at: Duration) {
     std::thread::sleep(at.saturating_sub(since.elapsed()));
 }
 
-/// Commits one transaction after the other, at a node as long as it answers; returns when each commit ended.
+/// Commits one transaction after another on the same node while it responds; returns when each commit ended.
 fn client(number: u64, addrs: &[SocketAddr], stop: &AtomicBool, since: Instant) -> Vec<Duration> {
     let (mut rng, mut ends, mut node) = (StdRng::seed_from_u64(number), Vec::new(), number as usize);
     let (mut request, mut text, mut at) = (Vec::new(), [0; 36], number);
@@ -244,7 +244,7 @@ fn client(number: u64, addrs: &[SocketAddr], stop: &AtomicBool, since: Instant) 
             write_post(&mut request, &host, &["/v1/txns/", &id, "/commit"], body.as_bytes());
             match rpc.exchange(&request) {
                 Ok((200, _)) => ends.push(since.elapsed()),
-                // It cannot decide at the moment: another one may.
+                // This node cannot decide at the moment, but another one may.
                 Ok(_) => {
                     std::thread::sleep(Duration::from_millis(10));
                     break;

@@ -1,12 +1,12 @@
-//! Tribunal over HTTP/JSON, as four kinds of engine would use it.
+//! Tribunal over HTTP/JSON, in the way of four kinds of engine.
 //!
-//! `OwnRows`: the engine holds the rows itself, as the design has it, and posts the versions that it knows. All
-//! clients are sessions of one engine and share what it knows: its own commits, and what conflicts told it.
-//! `Gathered`: as `OwnRows`, but the engine posts the commits of its sessions together, in one request at a time, as
-//! databases gather commits for one sync.
-//! `HttpReads`: the engine holds nothing and reads its rows from the embedded store, those of a transaction in one
-//! request, as of one epoch: a transaction that only reads ends with it.
-//! `Batches`: as `OwnRows`, many transactions a request, into a store that has a log and no storage.
+//! `OwnRows`: the engine stores the rows itself, as the design intends, and posts the versions that it knows. All
+//! clients are sessions of one engine and share its knowledge: its own commits, and the versions in conflicts.
+//! `Gathered`: as `OwnRows`, but the engine posts the commits of its sessions together, one request at a time, as
+//! databases group commits for one sync.
+//! `HttpReads`: the engine stores nothing and reads its rows from the embedded store, those of a transaction in one
+//! request, at one epoch: a read-only transaction ends with it.
+//! `Batches`: as `OwnRows`, with many transactions per request, into a store that has a log but no storage.
 
 use std::cell::RefCell;
 use std::net::{SocketAddr, TcpStream};
@@ -51,14 +51,14 @@ pub enum Kind {
     Batches,
 }
 
-/// A running service, and what engines know of its rows.
+/// A running service, and the engines' knowledge of its rows.
 pub struct Tribunal {
     server: Server,
     pushed: Rc<RefCell<RowModel>>,
     log_only: Rc<RefCell<RowModel>>,
 }
 
-/// The process, or the processes.
+/// The process, or the cluster.
 enum Server {
     One(Process),
     Cluster(Box<Cluster>),
@@ -74,7 +74,7 @@ impl Tribunal {
     /// Starts the service and writes all rows.
     ///
     /// # Errors
-    /// If it does not start or does not take the rows.
+    /// If it does not start or does not accept the rows.
     pub fn start(
         binary: &Path,
         args: &[String],
@@ -103,7 +103,7 @@ impl Tribunal {
     /// Starts a cluster and writes all rows.
     ///
     /// # Errors
-    /// If it does not start or does not take the rows.
+    /// If it does not start or does not accept the rows.
     pub fn start_cluster(
         binary: &Path,
         parent: &Path,
@@ -129,7 +129,7 @@ impl Tribunal {
         Ok(())
     }
 
-    /// Returns the process, or the one that started the others.
+    /// Returns the process, or the one that started the nodes.
     #[must_use]
     pub fn process(&self) -> &Process {
         match &self.server {
@@ -138,7 +138,7 @@ impl Tribunal {
         }
     }
 
-    /// Returns the nodes, if there are several.
+    /// Returns the cluster, if there is one.
     #[must_use]
     pub fn nodes(&self) -> Option<&Cluster> {
         match &self.server {
@@ -147,10 +147,10 @@ impl Tribunal {
         }
     }
 
-    /// Connects one client of so many slots with a node.
+    /// Connects one client, with the given number of slots, to a node.
     ///
     /// # Errors
-    /// If nobody listens.
+    /// If the address does not listen.
     pub fn client(
         &self,
         addr: SocketAddr,
@@ -176,26 +176,26 @@ impl Tribunal {
         Ok(Client { stream, session, slots })
     }
 
-    /// Returns what an engine knows of the rows of the store with the embedded storage.
+    /// Returns the engine's knowledge of the rows in the store with the embedded storage.
     #[must_use]
     pub fn known_rows(&self) -> &RefCell<RowModel> {
         &self.pushed
     }
 
-    /// Brings the engine's knowledge of the current epoch up to date before a turn, when no commit is under way.
+    /// Updates the engine's knowledge of the current epoch before a turn, while no commit is in flight.
     ///
     /// # Errors
-    /// If the service does not answer.
+    /// If the service does not respond.
     pub fn catch_up(&self) -> Result<(), BenchError> {
         let applied = lag::applied(self.process().addr(), PUSHED)?;
         self.pushed.borrow_mut().reached(applied);
         Ok(())
     }
 
-    /// Waits until the store has applied what is committed, and tells how long that took.
+    /// Waits until the store has applied all commits, and returns how long that took.
     ///
     /// # Errors
-    /// If it does not.
+    /// If it does not catch up.
     pub fn lag(&self, kind: Kind) -> Result<Option<Lag>, BenchError> {
         if kind == Kind::Batches {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! An engine's side of a connection to Tribunal: it reads, if it holds no rows, then posts its commits, and learns from
-//! the verdicts.
+//! An engine's side of a connection to Tribunal: it reads, unless it stores the rows, then posts its commits, and
+//! learns from the verdicts.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use crate::key;
 use crate::session::{Outcome, Session, reason_of};
 use crate::tribunal::PUSHED;
 
-/// What every kind posts, and what it learns.
+/// The posting and learning common to every kind.
 pub struct Post {
     host: String,
     bodies: BodyWriter,
@@ -28,7 +28,7 @@ pub struct Post {
 }
 
 impl Post {
-    /// Makes what is posted to `host`, of rows that `rows` knows.
+    /// Creates the poster to `host`, with the knowledge of rows in `rows`.
     #[must_use]
     pub fn new(host: String, bodies: BodyWriter, rows: Rc<RefCell<RowModel>>, rng: SmallRng) -> Post {
         Post { host, bodies, rows, rng, body: Vec::new() }
@@ -84,14 +84,14 @@ fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// What one transaction has read over HTTP.
+/// Results of one transaction's reads over HTTP.
 #[derive(Default)]
 struct Seen {
     /// Versions of rows.
     rows: Vec<(Row, Option<u64>)>,
     /// Last rows of scans.
     scans: Vec<(Scan, Option<Row>)>,
-    /// The epoch that all of it reflects.
+    /// The epoch that all of them reflect.
     applied: u64,
 }
 
@@ -126,14 +126,14 @@ pub struct Single {
     reads_over_http: bool,
     plan: Plan,
     seen: Seen,
-    /// The reply to the read is still to come.
+    /// Whether the reply to the read is pending.
     reading: bool,
-    /// What [`RowModel::posted`] returned for the commit.
+    /// The result of [`RowModel::posted`] for the commit.
     posted: u64,
 }
 
 impl Single {
-    /// Makes a session that reads its rows over HTTP, or knows them.
+    /// Creates a session that reads its rows over HTTP, or knows them.
     #[must_use]
     pub fn new(post: Post, reads_over_http: bool) -> Single {
         Single { post, reads_over_http, plan: Plan::default(), seen: Seen::default(), reading: false, posted: 0 }
@@ -226,7 +226,7 @@ impl Session for Single {
             }
             self.read(head.status, body)?;
             if self.plan.writes.is_empty() {
-                // The rows are as of one epoch: there is nothing left to decide.
+                // The rows are of one epoch: nothing is left to decide.
                 done.push((0, Outcome::Committed));
                 break;
             }
@@ -236,18 +236,18 @@ impl Session for Single {
     }
 }
 
-/// Posts what all slots have ready, and waits for the answer.
+/// Posts the ready transactions of all slots, and waits for the reply.
 pub struct Batches {
     post: Post,
     slots: usize,
     gathering: Vec<(usize, Plan)>,
     under_way: Vec<(usize, Plan)>,
-    /// What [`RowModel::posted`] returned for these.
+    /// The result of [`RowModel::posted`] for these.
     posted: u64,
 }
 
 impl Batches {
-    /// Makes a session of so many slots.
+    /// Creates a session with `slots` slots.
     #[must_use]
     pub fn new(post: Post, slots: usize) -> Batches {
         Batches { post, slots, gathering: Vec::new(), under_way: Vec::new(), posted: 0 }

@@ -1,5 +1,5 @@
 //! Turns of all contenders on one workload after the other, interleaved: a round gives each contender one turn, and
-//! each round begins with another one. A contender without a turn is stopped.
+//! each round begins with a different one. A contender is stopped while it is not its turn.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -21,85 +21,85 @@ use crate::session::Client;
 use crate::tribunal::{Kind, LOG_ONLY, PUSHED, Tribunal};
 use crate::{etcd, omid, postgres, redis};
 
-/// What a Java server gets to warm up before its first turn.
+/// Additional warm-up of a Java server before its first turn.
 const JAVA_WARMUP: Duration = Duration::from_secs(5);
 
-/// A workload that is run.
+/// A workload of a run.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What it is called in tables and files.
+    /// Its name in tables and files.
     pub name: &'static str,
     /// Its transactions.
     pub shape: Shape,
-    /// Whether the status oracles run it, rather than the others.
+    /// Whether the status oracles run it, rather than the other contenders.
     pub oracles: bool,
 }
 
-/// Where to find what has no place of its own.
+/// Locations of the contenders' programs and data.
 #[derive(Clone, Debug)]
 pub struct Installed {
     /// Tribunal's binary.
     pub tribunal: PathBuf,
-    /// More of its arguments.
+    /// Additional arguments for it.
     pub tribunal_args: Vec<String>,
     /// etcd's binary.
     pub etcd: PathBuf,
     /// Folder of Omid's jars.
     pub omid: PathBuf,
-    /// Where peers may put their folders.
+    /// Folder in which peers may create theirs.
     pub data: PathBuf,
     /// Round-trip time between the nodes of a cluster.
     pub rtt: Duration,
 }
 
-/// How hard and how long.
+/// Load and duration.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Pace {
-    /// Clients, each with a connection and one transaction under way.
+    /// Clients, each with a connection and one transaction in flight.
     pub clients: usize,
     /// Transactions in flight at a status oracle.
     pub in_flight: usize,
-    /// Connections that they share.
+    /// Connections shared by these transactions.
     pub oracle_connections: usize,
     /// Rounds.
     pub rounds: usize,
     /// Measured seconds of a turn.
     pub seconds: f64,
-    /// Unmeasured seconds before them.
+    /// Unmeasured seconds before the turn.
     pub warmup: f64,
 }
 
 /// Figures of one turn.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Turn {
-    /// Whose.
+    /// The contender.
     pub peer: Name,
-    /// On which workload.
+    /// The workload.
     pub load: String,
-    /// Ended transactions a second.
+    /// Ended transactions per second.
     pub attempted_per_s: f64,
-    /// Committed transactions a second.
+    /// Committed transactions per second.
     pub committed_per_s: f64,
-    /// Aborted of all ended ones.
+    /// Share of aborted transactions among the ended ones.
     pub aborted_share: f64,
-    /// The same by reason.
+    /// Share of aborted transactions by reason.
     pub aborted: std::collections::BTreeMap<String, f64>,
     /// Median latency, milliseconds.
     pub p50_ms: f64,
     /// 99th percentile of latency, milliseconds.
     pub p99_ms: f64,
-    /// CPU time of the peer for a committed transaction, microseconds.
+    /// CPU time of the peer per committed transaction, microseconds.
     pub server_cpu_us: f64,
-    /// CPU time of this client for an ended transaction, microseconds.
+    /// CPU time of this client per ended transaction, microseconds.
     pub client_cpu_us: f64,
     /// Time that the storage took after the turn to apply everything, milliseconds.
     pub lag_ms: Option<u64>,
-    /// Bytes that the nodes of a cluster sent to each other for an ended transaction.
+    /// Bytes that the nodes of a cluster sent to each other per ended transaction.
     #[serde(default)]
     pub wire_bytes: Option<f64>,
 }
 
-/// A peer that runs.
+/// A running peer.
 enum Peer {
     Tribunal(Box<Tribunal>),
     Redis(Process),
@@ -118,7 +118,7 @@ impl Peer {
         }
     }
 
-    /// Returns the nodes, if it is a cluster.
+    /// Returns the cluster, if the peer is one.
     fn nodes(&self) -> Option<&Cluster> {
         match self {
             Peer::Tribunal(tribunal) => tribunal.nodes(),
@@ -134,14 +134,14 @@ impl Peer {
     }
 }
 
-/// A peer that runs, and how much its rows have grown.
+/// A running peer, and the growth of its rows.
 struct Running {
     peer: Peer,
     /// Rows inserted by earlier turns.
     inserted: u32,
 }
 
-/// Everything that is up, and the clients' settings.
+/// All running peers, and the clients' settings.
 pub struct Arena {
     running: Vec<Running>,
     names: Vec<Name>,
@@ -151,10 +151,10 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Starts the peers, one after the other, and gives each its rows.
+    /// Starts the peers one after the other, and loads the rows of each.
     ///
     /// # Errors
-    /// If one does not start or does not take the rows.
+    /// If a peer does not start or does not accept the rows.
     pub fn open(installed: &Installed, names: &[Name], pace: Pace, shape: &Shape) -> Result<Arena, BenchError> {
         let mut arena = Arena { running: Vec::new(), names: names.to_vec(), pace, turns: 0, java_is_warm: false };
         let data = &installed.data;
@@ -211,7 +211,7 @@ impl Arena {
         self.names.iter().copied().filter(|name| name.is_oracle() == load.oracles)
     }
 
-    /// Returns who does not run a workload, and why.
+    /// Returns the contenders that do not run a workload, and the reasons.
     #[must_use]
     pub fn left_out(&self, load: &Load) -> Vec<(Name, &'static str)> {
         self.of(load).filter_map(|name| Some((name, name.leaves_out(load.shape.workload)?))).collect()
@@ -220,7 +220,7 @@ impl Arena {
     /// Runs all rounds of one workload.
     ///
     /// # Errors
-    /// If a turn breaks off.
+    /// If a turn fails.
     pub fn run(&mut self, load: &Load) -> Result<Vec<Turn>, BenchError> {
         for (name, reason) in self.left_out(load) {
             eprintln!("{}: without {}: {reason}", load.name, name.label());
@@ -250,7 +250,7 @@ impl Arena {
         Ok(turns)
     }
 
-    /// Gives peers what only this workload needs, before its first turn.
+    /// Prepares peers for the special needs of this workload, before its first turn.
     fn prepare(&self, load: &Load) -> Result<(), BenchError> {
         let redis = self.running.iter().find_map(|running| match &running.peer {
             Peer::Redis(process) if load.shape.workload == Workload::YcsbE => Some(process),
@@ -278,13 +278,13 @@ impl Arena {
 
     fn turn(&mut self, name: Name, load: &Load, round: usize) -> Result<Turn, BenchError> {
         self.turns += 1;
-        // A Java server is slow until its code is compiled: the first time, it gets longer to warm up.
+        // A Java server is slow until its code is compiled: it gets a longer warm-up the first time.
         let cold = name == Name::Omid && !std::mem::replace(&mut self.java_is_warm, true);
         let window = Window {
             warmup: Duration::from_secs_f64(self.pace.warmup) + if cold { JAVA_WARMUP } else { Duration::ZERO },
             measured: Duration::from_secs_f64(self.pace.seconds),
         };
-        // In one round everybody gets the same transactions in the same order.
+        // In one round, every contender gets the same transactions in the same order.
         let shape = Shape { seed: load.shape.seed + round as u64, ..load.shape.clone() };
         let index = self.index(name);
         let Running { peer, inserted } = &self.running[index];
@@ -295,7 +295,7 @@ impl Arena {
             tribunal.catch_up()?;
         }
         let mut planner = Planner::after(&shape, *inserted);
-        // The engine asks at the beginning and at the end of what is measured.
+        // The engine calls this at the beginning and at the end of the measured time.
         let sent = RefCell::new(Vec::new());
         let cpu = || {
             sent.borrow_mut().extend(peer.nodes().map(Cluster::sent_bytes));
@@ -345,7 +345,7 @@ impl Arena {
         })
     }
 
-    /// Returns a seed for values and ids: those of every turn are new.
+    /// Returns a seed for values and ids, which are new in every turn.
     fn seed(&self, index: usize) -> u64 {
         self.turns * 1_000_003 + index as u64
     }
@@ -376,7 +376,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // All go on before the first is told to stop: a stopped one would not hear it.
+        // Resume all before the first is stopped: a suspended process would not receive the signal.
         self.running.iter().for_each(|running| running.peer.process().thaw());
     }
 }

@@ -1,14 +1,14 @@
-//! The harness against real servers, as short as can be: each contender commits, and nothing is left behind.
+//! Runs the harness against real servers as briefly as possible: each contender commits, and leaves nothing running.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PEERS: &str = env!("CARGO_BIN_EXE_tribunal-peers");
 
-/// Runs `peers` on `loads` and returns the turns as (who, workload, committed a second, share of aborts).
+/// Runs `peers` on `loads` and returns the turns as (contender, workload, committed per second, share of aborts).
 fn run(peers: &str, loads: &str) -> Vec<(String, String, f64, f64)> {
     let folder = tempfile::tempdir().unwrap();
-    // PostgreSQL runs as a user of its own and has to get at its folder.
+    // PostgreSQL runs as a separate user and needs access to its folder.
     let open = Command::new("chmod").args(["755"]).arg(folder.path()).status().unwrap();
     assert!(open.success());
     let out = folder.path().join("peers.json");
@@ -44,7 +44,7 @@ fn run(peers: &str, loads: &str) -> Vec<(String, String, f64, f64)> {
         .collect()
 }
 
-/// Returns the binary that `install.sh` has built last.
+/// Returns the binary that `install.sh` built last.
 fn etcd() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
@@ -56,7 +56,7 @@ fn tribunal() -> PathBuf {
     Path::new(PEERS).with_file_name("tribunal")
 }
 
-/// Says why a test cannot run here, if so.
+/// Returns the reason why a test cannot run here, if there is one.
 fn missing(what: &[(&str, &Path)]) -> bool {
     let absent = what.iter().find(|(_, path)| !path.exists());
     if let Some((name, path)) = absent {
@@ -71,7 +71,7 @@ fn tribunal_and_redis_commit_every_workload() {
         return;
     }
     let turns = run("tribunal,tribunal-reads,redis", "zipf,ycsb-b,hot");
-    // Nobody reads the hot row over HTTP.
+    // The hot row is never read over HTTP.
     assert_eq!(turns.len(), 8);
     for (peer, load, committed, aborted) in turns {
         assert!(committed > 0.0, "{peer} commits nothing on {load}");
@@ -79,17 +79,17 @@ fn tribunal_and_redis_commit_every_workload() {
     }
 }
 
-/// Every workload of YCSB, with those first that insert, so that the others have the more rows.
+/// Every workload of YCSB, those with inserts first, so that the other ones have more rows.
 const YCSB: &str = "ycsb-d,ycsb-e,ycsb-a,ycsb-b,ycsb-c,ycsb-f";
 
-/// Checks that each of `peers` commits on every workload of YCSB, and who may lose where.
+/// Checks that each of `peers` commits on every workload of YCSB, and which may abort where.
 fn check_ycsb(peers: &str) {
     let turns = run(peers, YCSB);
     assert_eq!(turns.len(), peers.split(',').count() * YCSB.split(',').count());
     for (peer, load, committed, aborted) in turns {
         assert!(committed > 0.0, "{peer} commits nothing on {load}");
         assert!(load != "ycsb-c" || aborted == 0.0, "{peer} aborts reads that nobody disturbs");
-        // Nobody writes a row that another one reads; but PostgreSQL locks pages, not only rows.
+        // No client writes a row that another one reads; but PostgreSQL locks pages, not only rows.
         let exact = peer != "postgres" && load == "ycsb-d";
         assert!(!exact || aborted == 0.0, "{peer} aborts {aborted} of the transactions on {load}");
     }

@@ -1,4 +1,4 @@
-//! Parses the configuration of a plugin, JSON text, into a type of the author's.
+//! Parses the configuration of a plugin, JSON text, into a type of the author's choice.
 
 use alloc::format;
 

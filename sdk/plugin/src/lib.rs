@@ -1,8 +1,8 @@
 //! SDK for writing Tribunal plugins in Rust: conflict rules, isolation validators and LogAdaptors.
 //!
-//! Implement [`Plugin`] and one of [`Rule`], [`Validator`] and [`Adaptor`], and pass the type to the matching `export_*!`
-//! macro. Build the crate as a `cdylib` for `wasm32-unknown-unknown`, a target without clock, files and random numbers, so
-//! that the component has no imports.
+//! Implement [`Plugin`] and one of [`Rule`], [`Validator`] and [`Adaptor`], and pass the type to the matching
+//! `export_*!` macro. Build the crate as a `cdylib` for `wasm32-unknown-unknown`, a target without clock, files and
+//! random numbers, so that the component has no imports.
 //!
 //! ```
 //! use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};
@@ -32,12 +32,13 @@
 //! tribunal_plugin_sdk::export_rule!(BiggestFirst);
 //! ```
 //!
-//! A plugin is a pure function: its result depends only on the configuration and the columns. If it returns a fault, panics,
-//! or needs too much fuel or memory, the host decides the whole batch with its native fallback, on every node alike.
+//! A plugin is a pure function: its result depends only on the configuration and the columns. If it returns a fault,
+//! panics, or exceeds its fuel or memory, the host decides the whole batch with its native fallback, in the same way on
+//! every node.
 //!
-//! A version of a row is one number: the epoch that wrote it in the upper bits, its position in that epoch's serial order
-//! in the lower [`validator::POSITION_BITS`]. [`validator::epoch_of`] splits it; a validator that names
-//! `Groups::EPOCHS` gets the epochs as columns of their own.
+//! The version of a row is one number: the epoch that wrote it in the upper bits, and its position in that epoch's
+//! serial order in the lower [`validator::POSITION_BITS`]. [`validator::epoch_of`] extracts the epoch; a validator that
+//! requests `Groups::EPOCHS` gets the epochs as separate columns.
 #![no_std]
 
 extern crate alloc;
@@ -57,7 +58,7 @@ pub use instance::Instance;
 pub use rule::Rule;
 pub use validator::Validator;
 
-/// Why a plugin fails, for people. Must only depend on the configuration and the arguments.
+/// Why a plugin failed, for people. Must depend only on the configuration and the arguments.
 pub type Fault = alloc::string::String;
 
 /// The part of a plugin that all worlds have in common.

@@ -3,7 +3,8 @@
 //! # What a validator sees
 //!
 //! [`Evidence`], in columns: one item per transaction, or per operation, with the operations of transaction `t` at
-//! `ends[t - 1]..ends[t]`. Only the groups in [`Validator::NEEDS`] are filled. `wit/validator.wit` describes each column.
+//! `ends[t - 1]..ends[t]`. Only the groups in [`Validator::NEEDS`] are filled. `wit/validator.wit` describes each
+//! column.
 //!
 //! | group | about each transaction |
 //! |---|---|
@@ -14,36 +15,37 @@
 //! | `WRITES` | kind of each write, version of the row now, and [`write_flag`]s |
 //! | `EPOCHS` | the epochs of these versions |
 //!
-//! It sees no keys, no values, no names of stores and nothing of other epochs, and cannot ask for more. Transactions that
-//! were aborted before (a snapshot that is too old, a row that must exist and does not) are missing. Conflicts *within*
-//! the epoch are not the validators' concern: the conflict rule decides them afterwards, among those that were accepted. The
-//! version map has partitions, and each calls the validator with the operations in it: a transaction can take part in
-//! several, and is then rejected if one of them does. Its `TXNS` and `SNAPSHOTS` are the same in all of them. A commit
-//! that only reads, and a dry run, are judged in the same way in a call of their own.
+//! It sees no keys, values or store names, and nothing of other epochs, and cannot request more. Transactions that were
+//! aborted earlier (a snapshot that is too old, a required row that does not exist) are missing. Conflicts *within* the
+//! epoch are not the validators' concern: the conflict rule decides them afterwards, among the accepted transactions.
+//! The version map has partitions, and each calls the validator with its own operations: a transaction can take part in
+//! several, and is rejected if any of them rejects it. Its `TXNS` and `SNAPSHOTS` are the same in all of them. A
+//! read-only commit and a dry run are judged in the same way, in a separate call.
 //!
 //! # What a validator must do
 //!
 //! An upload checks this with the configuration of the upload, an activation with that of the activation:
 //!
-//! * Reject at least what the level of its slot forbids: the anomalies of the conformance kit, and all random evidence that
-//!   the built-in validator of the level rejects. `tribunal plugin test` prints the levels for which it does, and for the
-//!   others an anomaly that it accepts.
-//! * Accept the transaction without conflicts. It has the newest snapshot; of two rows that it has read one is current and
-//!   one is still absent; its range has not changed; it updates the row that it read, and puts one that does not exist. It
-//!   began 7 epochs ago and has priority 100. A validator may be stricter than its level otherwise, but one that rejects this
-//!   would reject nearly everything, so it is refused as well.
-//! * Judge each transaction by itself, whatever else is in the batch and in whichever order.
-//! * Accept a transaction if and only if it accepts each part of its operations, in any division into parts. So it cannot
-//!   count operations of the evidence; the counts in `TXNS` are those of the whole transaction.
-//! * Give the same answer, for the same fuel, in each new instance.
+//! * Reject at least everything that the level of its slot forbids: the anomalies of the conformance kit, and all
+//!   random evidence that the built-in validator of the level rejects. `tribunal plugin test` prints the levels that
+//!   the plugin enforces, and for each other level an anomaly that it accepts.
+//! * Accept the transaction without conflicts. It has the newest snapshot; of the two rows that it has read, one is
+//!   current and one is still absent; its range has not changed; it updates the row that it read, and puts one that
+//!   does not exist. It began 7 epochs ago and has priority 100. A validator may otherwise be stricter than its level,
+//!   but one that rejects this transaction would reject nearly everything, so it is refused as well.
+//! * Judge each transaction by itself, regardless of the rest of the batch and of its order.
+//! * Accept a transaction if and only if it accepts each part of its operations, in any division into parts. So it
+//!   cannot count operations of the evidence; the counts in `TXNS` are those of the whole transaction.
+//! * Return the same answer, for the same fuel, in each new instance.
 //!
 //! # What it answers
 //!
-//! For each transaction a code and a witness. The code is [`ACCEPT`], one of Tribunal's reasons, or a reason of the plugin's
-//! own, which the client gets as `plugin_code`: 1 to 63 if the same work, done again on fresh reads, may be accepted; from
-//! [`FIRST_FINAL`] to 127 if it would be rejected again: `retryable` is then `false`. The witness is the operation to blame,
-//! which the client gets with its row, or [`NO_WITNESS`]: then the first operation is named, without another transaction.
-//! A code that is not a reason, or a witness beyond the operations, is a fault: the built-in validator of the level decides then.
+//! For each transaction, a code and a witness. The code is [`ACCEPT`], one of Tribunal's reasons, or a reason of the
+//! plugin's own, which the client gets as `plugin_code`: 1 to 63 if the same work may be accepted when repeated with
+//! fresh reads; from [`FIRST_FINAL`] to 127 if it would be rejected again: `retryable` is then `false`. The witness is
+//! the operation to blame, which the client gets with its row, or [`NO_WITNESS`]: then the first operation is reported,
+//! without another transaction. A code that is not a reason, or a witness past the end of the operations, is a fault:
+//! then the built-in validator of the level decides.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -66,7 +68,8 @@ pub const FIRST_FINAL: u8 = 64;
 /// Witness that names no operation.
 pub const NO_WITNESS: u32 = u32::MAX;
 
-/// Returns the epoch of a version; 0 for version 0, an absent row. The group `epochs` contains the epochs of all versions.
+/// Returns the epoch of a version; 0 for version 0, an absent row. The group `epochs` contains the epochs of all
+/// versions.
 #[must_use]
 pub fn epoch_of(version: u64) -> u64 {
     version >> POSITION_BITS
@@ -88,7 +91,8 @@ pub mod write_flag {
     pub const CHANGED_SINCE_SNAPSHOT: u8 = 8;
 }
 
-/// A validator. It must judge every transaction by itself, and accept it if and only if it accepts each of its operations.
+/// A validator. It must judge every transaction by itself, and accept it if and only if it accepts each of its
+/// operations.
 pub trait Validator: Plugin {
     /// Groups of columns that [`Validator::validate`] reads; the columns of other groups arrive empty.
     const NEEDS: Groups;
@@ -101,8 +105,8 @@ pub trait Validator: Plugin {
 }
 
 impl Evidence {
-    /// Returns evidence about `count` transactions with a value in every group, for tests: each has read a row and writes
-    /// it, and no other transaction has changed it.
+    /// Returns evidence about `count` transactions with a value in every group, for tests: each has read a row and
+    /// writes it, and no other transaction has changed it.
     #[must_use]
     pub fn sample(count: u32) -> Evidence {
         const EPOCH: u64 = 9;

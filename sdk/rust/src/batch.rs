@@ -1,5 +1,5 @@
-//! Many commits in one request of the caller's. Each has an outcome of its own; those that were refused are sent again, and those
-//! that are lost are resolved, together.
+//! Many commits in one request of the caller's. Each has its own outcome; refused commits are sent again, and lost ones
+//! are resolved, all concurrently.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::told::{Told, is_settled};
 use crate::wire_outcome::WireOutcome;
 use crate::{Client, Error, Outcome, PreparedCommit};
 
-/// How many of its commits a batch sends again, or requests the outcomes of, at the same time.
+/// Number of commits of a batch that are resent or resolved concurrently.
 const BESIDE_MAX: usize = 64;
 
 /// The response to a batch.
@@ -25,8 +25,8 @@ struct Results {
 }
 
 impl Client {
-    /// Asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if all
-    /// commits have the same one.
+    /// Requests many verdicts in one request. The results are in the order of the commits. A trace context is sent if
+    /// all commits have the same one.
     ///
     /// # Errors
     /// The whole request was refused; see [`Error`].
@@ -61,9 +61,9 @@ impl Client {
         Ok(self.settled_together(commits, commits.iter().map(|_| Told::Lost(lost.clone())).collect()).await)
     }
 
-    /// Returns the outcome of each commit of a batch. Those that the endpoint could not decide are sent again, if there are
-    /// others, within one timeout for all. If another endpoint may have taken the batch in before, a refusal does not tell what
-    /// became of a commit.
+    /// Returns the outcome of each commit of a batch. Commits that the endpoint could not decide are sent again, if
+    /// there are other endpoints, within one timeout for all. If another endpoint may have accepted the batch earlier,
+    /// a refusal does not reveal the outcome of a commit.
     async fn outcomes_of_batch(
         &self,
         commits: &[PreparedCommit],
@@ -81,7 +81,7 @@ impl Client {
                 Ok(item) => item,
                 Err(error) => return Told::Decided(Err(error)),
             };
-            // Nobody closes the semaphore.
+            // The semaphore is never closed.
             let _place = places.acquire().await.ok();
             let left = deadline.saturating_duration_since(Instant::now());
             let reply = if left.is_zero() { refused } else { self.send_commit_within(&item, left).await };
@@ -91,12 +91,12 @@ impl Client {
         self.settled_together(commits, each).await
     }
 
-    /// Returns the outcome of each commit. What is lost is requested at the same time, within one deadline.
+    /// Returns the outcome of each commit. Lost outcomes are requested concurrently, within one deadline.
     async fn settled_together(&self, commits: &[PreparedCommit], each: Vec<Told>) -> Vec<Result<Outcome, Error>> {
         let deadline = Instant::now() + self.options().resolve_timeout;
         let places = &Semaphore::new(BESIDE_MAX);
         let outcomes = commits.iter().zip(each).map(|(commit, told)| async move {
-            // Only what is lost waits for a place. Nobody closes the semaphore.
+            // Only lost outcomes need a permit. The semaphore is never closed.
             let _place = if matches!(told, Told::Lost(_)) { places.acquire().await.ok() } else { None };
             self.settled_by(&commit.txn_id, told, deadline).await
         });

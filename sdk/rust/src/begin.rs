@@ -1,5 +1,5 @@
-//! Begin: snapshots to read at, and rows and ranges read with them. Begins that are queued while others are in flight share
-//! one request.
+//! Begin: snapshots to read at, and rows and ranges that are read with them. Begins that are queued while other ones
+//! are in flight share one request.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub struct BeginOptions {
     pub isolation: IsolationLevel,
     /// Token of a commit that the snapshots must include, instead of this client's own latest one.
     pub session: Option<String>,
-    /// What the snapshots include. By default what this client has committed; with [`Consistency::Fresh`] everything that any
-    /// node of the cluster acknowledged to any client before the call.
+    /// What the snapshots include. By default, this client's commits; with [`Consistency::Fresh`], every commit that
+    /// any node of the cluster acknowledged to any client before the call.
     pub consistency: Consistency,
-    /// How long to wait until the snapshots include that, in milliseconds; 5 s by default.
+    /// How long to wait until the snapshots include these commits, in milliseconds; 5 s by default.
     pub wait_ms: Option<u32>,
     /// W3C trace context of the caller: sent with the commit, and kept in the log.
     pub traceparent: Option<String>,
-    /// Rows of embedded stores, by store and key, to read in the same request: [`Transaction::get`] returns them without
-    /// another request. Rows that are never fetched with `get` do not count as read.
+    /// Rows of embedded stores, by store and key, to read in the same request: [`Transaction::get`] returns them
+    /// without another request. Rows that are never fetched with `get` do not count as read.
     pub read: Vec<(String, Vec<u8>)>,
-    /// Ranges of embedded stores to read in the same request: [`Transaction::scan`] with the same bounds and limit returns
-    /// the rows without another request. Ranges that are never scanned do not count as read.
+    /// Ranges of embedded stores to read in the same request: [`Transaction::scan`] with the same bounds and limit
+    /// returns the rows without another request. Ranges that are never scanned do not count as read.
     pub ranges: Vec<(String, KeyRange)>,
 }
 
@@ -65,7 +65,8 @@ impl BeginOptions {
         self
     }
 
-    /// Has the snapshots include everything that any node of the cluster acknowledged to any client before the call.
+    /// Requires the snapshots to include every commit that any node of the cluster acknowledged to any client before
+    /// the call.
     #[must_use]
     pub fn fresh(mut self) -> Self {
         self.consistency = Consistency::Fresh;
@@ -80,7 +81,7 @@ impl BeginOptions {
     }
 }
 
-/// Code of a refusal: no node of the service's log has issued the session token.
+/// Problem code: no node of the service's log has issued the session token.
 pub(crate) const SESSION_UNKNOWN: &str = "session_unknown";
 
 /// Coalesces Begins.
@@ -88,7 +89,8 @@ pub(crate) type Begins = Arc<Coalescer<Arc<BeginItem>, Shared<BeginResponse>>>;
 
 /// A Begin of one caller.
 pub(crate) struct BeginItem {
-    /// Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
+    /// Identifies Begins that can share snapshots: they use the same stores, and wait equally long for the same
+    /// commits.
     group: String,
     /// The stores that the Begin names or reads; empty means all stores of the namespace.
     stores: Vec<String>,
@@ -115,7 +117,7 @@ impl BeginItem {
         let rows = options.read.iter().map(|(store, _)| store);
         let ranges = options.ranges.iter().map(|(store, _)| store);
         let used: BTreeSet<&String> = options.stores.iter().chain(rows).chain(ranges).collect();
-        // A Begin of all stores that reads an unknown one is refused, and so would be the others of its request.
+        // A Begin of all stores that reads an unknown one is refused, and would make the whole request fail.
         let all = options.stores.is_empty();
         let group = format!("{all} {used:?} {:?} {:?} {:?}", options.session, options.consistency, options.wait_ms);
         let stores = if all { Vec::new() } else { used.into_iter().cloned().collect() };
@@ -131,15 +133,15 @@ impl BeginItem {
         }
     }
 
-    /// Whether the Begin may share a request. Ranges and many rows can fill a response by themselves.
+    /// Returns whether the Begin may share a request. Ranges and many rows can fill a response by themselves.
     fn is_batchable(&self) -> bool {
         self.ranges.is_empty() && bytes_of(&self.read) <= BYTES_ALONE
     }
 }
 
 impl Client {
-    /// Begins a transaction at the service, which chooses the snapshots. They include what this client has committed to
-    /// these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see
+    /// Begins a transaction at the service, which chooses the snapshots. They include this client's commits to these
+    /// stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see
     /// [`ClientOptions::coalesce`](crate::ClientOptions).
     ///
     /// # Errors
@@ -167,7 +169,7 @@ impl Client {
         Ok(txn)
     }
 
-    /// Returns `None` if the Begin has to be sent as a request of its own.
+    /// Returns `None` if the Begin needs a separate request.
     async fn begin_batched(&self, item: &Arc<BeginItem>) -> Result<Option<BeginResponse>, Error> {
         if !self.options().coalesce || !item.is_batchable() {
             return Ok(None);
@@ -186,8 +188,8 @@ impl Client {
         begun.ok_or_else(|| Error::misbehaved("no response to a Begin"))
     }
 
-    /// Sends Begins of one group as one request. The session is taken now: it covers what each caller had committed before
-    /// its call.
+    /// Sends Begins of one group as one request. The session is read now: it covers every caller's commits before its
+    /// call.
     async fn send_begins(&self, items: &[Arc<BeginItem>]) -> Vec<Shared<BeginResponse>> {
         let Some(first) = items.first() else { return Vec::new() };
         let union = Union::of(items.iter().map(|item| &item.read[..]));
@@ -209,7 +211,7 @@ impl Client {
             let sent = self.exchange(Method::POST, "/v1/txns", Some(&request), wait_ms, None).await;
             let reply = sent.unwrap_or_else(|error| Err(NoAnswer::hopeless(error.to_string())));
             match (&reply, &request.session) {
-                // Its own token: the caller does not know of it.
+                // The client's own token, of which the caller does not know.
                 (Ok(answer), Some(own)) if first.session.is_none() && is_session_unknown(answer) => {
                     self.forget_session(own)
                 }
@@ -227,13 +229,14 @@ impl Client {
     }
 }
 
-/// Tells whether a request was refused because the service has not issued its session token: its log has been replaced.
+/// Returns whether a request was refused because the service did not issue its session token: its log has been
+/// replaced.
 fn is_session_unknown(answer: &Answer) -> bool {
     answer.status == StatusCode::UNPROCESSABLE_ENTITY
         && serde_json::from_slice(&answer.body).is_ok_and(|problem: Problem| problem.code == SESSION_UNKNOWN)
 }
 
-/// Returns what a request says of it: nothing, if it is the default.
+/// Returns the consistency to send: `None` for the default.
 pub(crate) fn asked_consistency(consistency: Consistency) -> Option<Consistency> {
     (consistency != Consistency::default()).then_some(consistency)
 }

@@ -1,4 +1,4 @@
-//! Requests that [`Client`] has no method for, over its connections and with its key.
+//! Requests for which [`Client`] has no method, over its connections and with its key.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{Client, Error, wire};
 pub struct Call<'a> {
     /// `GET`, `PUT`, `POST` or `DELETE`.
     pub method: &'a str,
-    /// Path from its `/` on, percent-encoded.
+    /// Path, beginning with `/`, percent-encoded.
     pub path: &'a str,
     /// Names and values of the query.
     pub query: &'a [(&'a str, &'a str)],
@@ -25,12 +25,12 @@ pub struct Call<'a> {
 }
 
 impl Client {
-    /// Makes a request and returns the status and body of the response, whatever they are. With several endpoints, a
-    /// request goes to the next one if an endpoint is unavailable or does not respond; one that may have taken effect, only
-    /// if a second one has no further effect: reads, `PUT`, and requests about transactions.
+    /// Sends a request and returns the status and body of the response, whatever they are. With several endpoints, the
+    /// request goes to the next one if an endpoint is unavailable or does not respond; a request that may have taken
+    /// effect only if its repetition has no further effect: reads, `PUT`, and requests about transactions.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if there is no response, [`Error::Misuse`] if there can be none.
+    /// [`Error::Unavailable`] if there is no response, [`Error::Misuse`] if the request is not valid.
     pub async fn call(&self, call: Call<'_>) -> Result<(u16, Vec<u8>), Error> {
         let method = Method::from_bytes(call.method.as_bytes())
             .map_err(|_| Error::misuse(format!("`{}` is not a method", call.method)))?;

@@ -1,4 +1,4 @@
-//! The client: one method per request. Repeats a write only with the same id, on another endpoint.
+//! The client: one method per request. A write is repeated only with the same id, on another endpoint.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,24 +34,25 @@ use crate::{
 pub struct ClientOptions {
     /// API key or token, sent as a bearer token.
     pub api_key: Option<String>,
-    /// PEM file with the certificate authorities to trust over `https`, instead of those of this machine.
+    /// PEM file with the certificate authorities to trust over `https`, instead of those of the local machine.
     pub ca_file: Option<PathBuf>,
     /// Name of this client, for rules that are fair between clients.
     pub client_name: Option<String>,
-    /// Timeout of one request, in addition to the time that the request itself may wait. Several endpoints share it.
+    /// Timeout of one request, in addition to the time that the request itself may wait. Shared by all endpoints.
     pub timeout: Duration,
-    /// How long to request the outcome of a lost commit before [`Error::OutcomeUnknown`].
+    /// How long to request the outcome of a lost commit before returning [`Error::OutcomeUnknown`].
     pub resolve_timeout: Duration,
-    /// How long an endpoint may take to answer a request while another one has not been asked: then that one is. The last one
-    /// has all the time that is left. Only for requests that may be repeated, and beyond the time that the request may wait.
+    /// How long an endpoint may take to respond before the next untried one gets the request. The last endpoint gets
+    /// all the remaining time. Applies only to requests that may be repeated, and in addition to the time that the
+    /// request may wait.
     pub endpoint_timeout: Duration,
-    /// How long an endpoint that failed is skipped, if there are others.
+    /// How long an endpoint that failed is skipped if there are other ones.
     pub endpoint_cool_down: Duration,
     /// Maximum number of idle connections to one endpoint, for each runtime.
     pub connections_idle_max: usize,
     /// Bounds of the retries of [`Client::run`], of reads and of log readers.
     pub retry: RetryPolicy,
-    /// Whether a transaction sees what this client has committed to the stores that the transaction names.
+    /// Whether a transaction sees this client's commits to the stores that the transaction names.
     pub read_own_writes: bool,
     /// Whether concurrent commits, Begins and reads of rows are sent as batches; see [`Client::commit`].
     pub coalesce: bool,
@@ -79,8 +80,8 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// Returns the defaults, with the API key of the variable `TRIBUNAL_API_KEY` and the CA file of `TRIBUNAL_CA_FILE`, if
-    /// they are set.
+    /// Returns the defaults, with the API key from the variable `TRIBUNAL_API_KEY` and the CA file from
+    /// `TRIBUNAL_CA_FILE`, if they are set.
     #[must_use]
     pub fn from_env() -> Self {
         let api_key = std::env::var("TRIBUNAL_API_KEY").ok().filter(|key| !key.is_empty());
@@ -89,11 +90,11 @@ impl ClientOptions {
     }
 }
 
-/// The longest time that is waited for anything. A later moment may be none that the clock has.
+/// Longest duration of any wait: a later instant may not be representable.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl ClientOptions {
-    /// Shortens durations that no clock can add, such as [`Duration::MAX`].
+    /// Shortens durations that cannot be added to an instant, such as [`Duration::MAX`].
     fn bounded(mut self) -> Self {
         let durations = [
             &mut self.timeout,
@@ -115,7 +116,7 @@ pub struct Row {
     pub key: Vec<u8>,
     /// Value.
     pub value: Value,
-    /// Version; `None` for a row that the transaction itself wrote and had not read.
+    /// Version; `None` for a row that the transaction itself wrote without reading it.
     pub version: Option<Version>,
 }
 
@@ -133,18 +134,18 @@ pub struct RowPage {
 /// State of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TxnStatus {
-    /// It has its verdict; a fenced one is aborted with reason `fenced`.
+    /// It has a verdict; a fenced transaction is aborted with reason `fenced`.
     Decided(Outcome),
     /// It is being decided.
     InFlight,
-    /// It has not arrived, but still may.
+    /// It has not arrived, but may still do so.
     Unknown,
     /// It is no longer known, and can no longer commit.
     UnknownExpired,
 }
 
-/// A client of one service. Clones share the connections. May be used on several tokio runtimes: each has connections and
-/// batches of its own, so that one that pauses or ends holds up no other.
+/// A client of one service. Clones share the connections. May be used on several tokio runtimes: each has its own
+/// connections and batches, so that a runtime that pauses or ends does not block the other ones.
 #[derive(Clone)]
 pub struct Client {
     inner: Arc<Inner>,
@@ -157,7 +158,7 @@ struct Inner {
     queues: PerRuntime<Queues>,
 }
 
-/// What is queued while requests are in flight.
+/// Items that are queued while requests are in flight.
 #[derive(Clone)]
 struct Queues {
     commits: Arc<Coalescer<CommitItem, Reply>>,
@@ -166,8 +167,8 @@ struct Queues {
 }
 
 impl Client {
-    /// Creates a client for `http://host:port` or `https://host:port` with default options. Connects on first use. Several
-    /// endpoints of one service are separated by commas, see [`Client::with_endpoints`].
+    /// Creates a client for `http://host:port` or `https://host:port` with default options. Connects on first use.
+    /// Several endpoints of one service are separated by commas; see [`Client::with_endpoints`].
     ///
     /// # Errors
     /// [`Error::Misuse`] if the URL has another form.
@@ -183,9 +184,9 @@ impl Client {
         Client::with_endpoints([url], options)
     }
 
-    /// Creates a client for several endpoints of one service, such as the nodes of a cluster. One of them is in use at a
-    /// time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent again
-    /// there, commits with the same ids.
+    /// Creates a client for several endpoints of one service, such as the nodes of a cluster. One of them is in use at
+    /// a time, initially the first one. After a failure, the client switches to the next one and stays there;
+    /// unanswered requests are sent again, commits with the same ids.
     ///
     /// # Errors
     /// [`Error::Misuse`] if there is no URL, or if a URL, the API key or the CA file cannot be used.
@@ -222,18 +223,19 @@ impl Client {
         &endpoints.urls()[endpoints.in_use()]
     }
 
-    /// Begins a transaction without a request: with an id created here and without snapshots. Unless
-    /// [`Transaction::set_snapshot`] sets them, such a transaction is limited to `tracked` stores, to reads of single rows, and
-    /// to levels other than `snapshot` if it reads.
+    /// Begins a transaction without a request: with an id created locally and without snapshots. Unless
+    /// [`Transaction::set_snapshot`] sets snapshots, such a transaction is limited to `tracked` stores, to reads of
+    /// single rows, and, if it reads, to levels other than `snapshot`.
     #[must_use]
     pub fn begin_local(&self, isolation: IsolationLevel) -> Transaction {
         Transaction::new(self.clone(), uuid::Uuid::now_v7().to_string(), isolation)
     }
 
     /// Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of
-    /// other commits are in flight, the commit may be queued and sent in a batch; see [`ClientOptions::coalesce`].
-    /// If the future is dropped, the outcome is in doubt: a commit that was already sent may take effect. To learn its outcome,
-    /// commit the same again, or use [`Client::status`] with the id. Commits of other callers are not affected.
+    /// other commits are in flight, the commit may be queued and sent in a batch; see [`ClientOptions::coalesce`]. If
+    /// the future is dropped, the outcome is in doubt: a commit that was already sent may take effect. To learn the
+    /// outcome, commit the same again, or call [`Client::status`] with the id. Commits of other callers are not
+    /// affected.
     ///
     /// # Errors
     /// See [`Error`].
@@ -251,13 +253,13 @@ impl Client {
         self.settled(&txn_id, reply).await
     }
 
-    /// Returns the outcome that a reply to a commit tells, or requests it by the id.
+    /// Returns the outcome in the reply to a commit, or requests it by the id.
     pub(crate) async fn settled(&self, txn_id: &str, reply: Reply) -> Result<Outcome, Error> {
         let deadline = Instant::now() + self.inner.options.resolve_timeout;
         self.settled_by(txn_id, Told::of(reply), deadline).await
     }
 
-    /// Returns the outcome of a commit. If it is lost, it is requested by the id until the deadline.
+    /// Returns the outcome of a commit. If it was lost, requests it by the id until the deadline.
     pub(crate) async fn settled_by(&self, txn_id: &str, told: Told, deadline: Instant) -> Result<Outcome, Error> {
         match told {
             Told::Decided(decided) => self.recorded(decided),
@@ -265,8 +267,8 @@ impl Client {
         }
     }
 
-    /// Lets commits that are in flight return. A transaction that begins before that does not see their outcomes, and is more
-    /// likely to conflict with them.
+    /// Waits for commits in flight. A transaction that begins earlier does not see their outcomes, and is more likely
+    /// to conflict with them.
     pub(crate) async fn until_commits_return(&self) {
         self.queues().commits.until_returned(WRITES).await;
     }
@@ -299,14 +301,14 @@ impl Client {
         read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)
     }
 
-    /// Settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
+    /// Resolves a transaction whose reply was lost: either it has committed, or the fence ensures that it never does.
     async fn resolve(&self, txn_id: &str, lost: &str, deadline: Instant) -> Result<Outcome, Error> {
         let mut failed = 0;
         let mut last = lost.to_owned();
         while Instant::now() < deadline {
             let answer = self.ask_status(txn_id, true, 1_000).await;
             if let Ok(WireOutcome { status: status @ Status::Other(_), .. }) = &answer {
-                // Another request would get the same.
+                // Another request would get the same reply.
                 last = status.no_verdict();
                 break;
             }
@@ -328,7 +330,7 @@ impl Client {
         Err(Error::OutcomeUnknown { txn_id: txn_id.to_owned(), text: last })
     }
 
-    /// Aborts a transaction unless it has its verdict already, and returns the verdict.
+    /// Aborts a transaction unless it already has a verdict, and returns the verdict.
     ///
     /// # Errors
     /// See [`Error`].
@@ -338,8 +340,8 @@ impl Client {
         self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
     }
 
-    /// Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if the id
-    /// has one. Changes nothing.
+    /// Returns whether a commit would succeed now if it were alone: `would_commit` or `would_abort`; the verdict itself
+    /// if the id already has one. Changes nothing.
     ///
     /// # Errors
     /// See [`Error`].
@@ -366,19 +368,19 @@ impl Client {
         &self.inner.options
     }
 
-    /// Returns the token of the latest commit of this client to these stores, if its own writes are to be read.
+    /// Returns the token of this client's latest commit to these stores, if it reads its own writes.
     pub(crate) fn own_session(&self, stores: &[String]) -> Option<String> {
         self.inner.options.read_own_writes.then(|| self.inner.session.token(stores)).flatten()
     }
 
-    /// Returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several endpoints,
-    /// one that is asked after another may not have applied it yet.
+    /// Returns the epoch of this client's latest commit to a store, if reads must be compared with it: with several
+    /// endpoints, the next one may not have applied the commit yet.
     pub(crate) fn own_epoch(&self, store: &str) -> Option<Epoch> {
         let several = self.connection().endpoints().urls().len() > 1;
         self.inner.session.epoch(store).filter(|_| several && self.inner.options.read_own_writes)
     }
 
-    /// Forgets an own session token that the service does not know.
+    /// Drops this client's session token if the service does not know it.
     pub(crate) fn forget_session(&self, token: &str) {
         self.inner.session.forget(token);
     }
@@ -403,7 +405,7 @@ impl Client {
         decided
     }
 
-    /// Declares a store, or changes one.
+    /// Declares a store, or changes its declaration.
     ///
     /// # Errors
     /// See [`Error`].
@@ -430,7 +432,7 @@ impl Client {
         Ok(list.stores)
     }
 
-    /// Returns the nodes of the cluster, as the one that answers sees them.
+    /// Returns the nodes of the cluster, as seen by the responding node.
     ///
     /// # Errors
     /// See [`Error`].
@@ -438,7 +440,7 @@ impl Client {
         read(&self.ask(Method::GET, "/v1/cluster", None::<&()>, 0).await?)
     }
 
-    /// Returns the same, with the digest as of an epoch.
+    /// Returns the nodes of the cluster, with the digest as of an epoch.
     ///
     /// # Errors
     /// See [`Error`].
@@ -446,7 +448,7 @@ impl Client {
         read(&self.ask(Method::GET, &format!("/v1/cluster?epoch={epoch}"), None::<&()>, 0).await?)
     }
 
-    /// Adds a node to the cluster: gives it a number, with which its process is to be started.
+    /// Adds a node to the cluster: assigns the number with which its process must be started.
     ///
     /// # Errors
     /// See [`Error`].
@@ -454,7 +456,8 @@ impl Client {
         read(&self.ask(Method::POST, "/v1/cluster/nodes", Some(node), 0).await?)
     }
 
-    /// Begins to remove a node from the cluster, for good. It is removed when [`Client::cluster`] does not list it any more.
+    /// Begins to remove a node from the cluster permanently. The removal is complete once [`Client::cluster`] no longer
+    /// lists it.
     ///
     /// # Errors
     /// See [`Error`].
@@ -463,7 +466,8 @@ impl Client {
         if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 
-    /// Begins to drain a node of the cluster, or lets it resume. A drained node votes, but leads nothing and takes no commits.
+    /// Begins to drain a node of the cluster, or lets it resume. A drained node votes, but leads nothing and takes no
+    /// commits.
     ///
     /// # Errors
     /// See [`Error`].
@@ -473,7 +477,7 @@ impl Client {
         if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 
-    /// Resumes a store's push, if it stopped or waits.
+    /// Resumes a store's push if it has stopped or is backing off.
     ///
     /// # Errors
     /// See [`Error`].
@@ -482,7 +486,7 @@ impl Client {
         read(&self.ask(Method::POST, &path, None::<&()>, 0).await?)
     }
 
-    /// Skips the record that a store's push stopped at. The storage never gets it.
+    /// Skips the record that a store's push stopped at. The storage never receives it.
     ///
     /// # Errors
     /// See [`Error`].
@@ -491,7 +495,7 @@ impl Client {
         read(&self.ask(Method::POST, &path, Some(&SkipRequest { lsn: lsn.to_string() }), 0).await?)
     }
 
-    /// Lists the records of a store that were skipped.
+    /// Returns the skipped records of a store.
     ///
     /// # Errors
     /// See [`Error`].
@@ -501,7 +505,7 @@ impl Client {
         Ok(list.skips)
     }
 
-    /// Attaches a detached store again. `loaded` is the position up to which its storage was loaded, if it was.
+    /// Reattaches a detached store. `loaded` is the position up to which its storage was loaded, if it was.
     ///
     /// # Errors
     /// See [`Error`].
@@ -519,7 +523,7 @@ impl Client {
         read(&self.ask(Method::POST, "/v1/admin/keys", Some(key), 0).await?)
     }
 
-    /// Lists API keys, without their secrets.
+    /// Returns the API keys, without their secrets.
     ///
     /// # Errors
     /// See [`Error`].
@@ -528,7 +532,7 @@ impl Client {
         Ok(list.keys)
     }
 
-    /// Revokes an API key. The last operator key of the service is refused unless `force` is set.
+    /// Revokes an API key. Revoking the last operator key of the service requires `force`.
     ///
     /// # Errors
     /// See [`Error`].
@@ -576,7 +580,7 @@ impl Client {
 pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
     if answer.status.is_success() {
         return serde_json::from_slice(&answer.body).map_err(|e| {
-            // A name that the client does not know, for example.
+            // The cause may be a name that this client does not know.
             Error::misbehaved(format!("{e}; if the service is newer than this client, update the client"))
         });
     }

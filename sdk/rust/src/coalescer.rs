@@ -1,9 +1,9 @@
-//! Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. Does not
+//! Limits the number of requests in flight; items that exceed the limit are queued and sent as one batch. Does not
 //! interpret items, and never retries one.
 //!
-//! While nothing is in flight an item is sent at once, by itself. A second request follows only if the first takes longer than
-//! its head start: one batch of everything that waits costs less than two. Callers await their own replies, so the requests of
-//! one session stay in order. Requests are sent from tasks of their own, which no caller can cancel.
+//! While nothing is in flight, an item is sent immediately and alone. A second request follows only if the first one
+//! exceeds its head start: one batch of all queued items costs less than two. Callers await their own replies, so the
+//! requests of one session stay in order. Requests are sent from separate tasks, which no caller can cancel.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use tokio::time::Instant;
 /// Head start of every request: a response on loopback or within a datacenter returns earlier.
 pub(crate) const HEAD_START: Duration = Duration::from_millis(5);
 
-/// Maximum time that callers get to queue their next items before a batch leaves. They need microseconds, unless others keep
-/// the runtime busy.
+/// Maximum time that callers get to queue their next items before a batch is sent. They need microseconds, unless other
+/// tasks keep the runtime busy.
 const QUEUEING_MAX: Duration = Duration::from_millis(5);
 
 /// Limits on the requests of one group in flight.
@@ -24,7 +24,8 @@ const QUEUEING_MAX: Duration = Duration::from_millis(5);
 pub(crate) struct Bounds {
     /// Requests in flight at the same time.
     pub in_flight_max: usize,
-    /// How long a request is in flight before another may follow: the longest that an item waits because of a slow response.
+    /// How long a request is in flight before another one may follow: the longest wait of an item because of a slow
+    /// response.
     pub head_start: Duration,
     /// Items in one request.
     pub items_max: usize,
@@ -32,17 +33,17 @@ pub(crate) struct Bounds {
     pub bytes_max: usize,
 }
 
-/// An item that can share a request with others.
+/// An item that can share a request with other items.
 pub(crate) trait Batchable: Send + 'static {
-    /// Only items of the same group share a request. Each group has a queue and limits of its own.
+    /// Returns the item's group. Only items of the same group share a request. Each group has its own queue and limits.
     fn group(&self) -> &str {
         ""
     }
-    /// Two items with the same id are never put into the same batch.
+    /// Returns the item's id. Two items with the same id are never put into the same batch.
     fn id(&self) -> Option<&str> {
         None
     }
-    /// Bytes that the item takes up in a request.
+    /// Returns the bytes that the item takes up in a request.
     fn bytes(&self) -> usize;
 }
 
@@ -50,7 +51,7 @@ pub(crate) trait Batchable: Send + 'static {
 pub(crate) struct Coalescer<Item, Reply> {
     bounds: Bounds,
     groups: Mutex<Groups<Item, Reply>>,
-    /// Some request has returned, and its callers have queued their next items.
+    /// Notified when a request has returned and its callers have queued their next items.
     returned: Notify,
 }
 
@@ -78,8 +79,8 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
         Arc::new(Coalescer { bounds, groups: Mutex::default(), returned: Notify::new() })
     }
 
-    /// Sends an item, by itself or in a batch, and returns its reply; `None` if the runtime shut down first. `send` returns
-    /// one reply per item, in order.
+    /// Sends an item, by itself or in a batch, and returns its reply; `None` if the runtime shut down first. `send`
+    /// returns one reply per item, in order.
     pub(crate) async fn submit<Sent>(
         self: &Arc<Self>,
         item: Item,
@@ -102,7 +103,7 @@ impl<Item: Batchable, Reply: Send + 'static> Coalescer<Item, Reply> {
         let Some((before, sent)) = self.groups().get(group).and_then(in_flight) else { return };
         loop {
             let returned = self.returned.notified();
-            // Another one may be on its way already, which is not waited for: there may always be one.
+            // The following request may already be in flight; waiting for it as well might never end.
             if self.groups().get(group).is_none_or(|group| group.in_flight == 0 || group.returned != before) {
                 return;
             }
@@ -162,7 +163,7 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
         }
     }
 
-    /// Returns when the next request may be sent, if not now.
+    /// Returns the earliest time for the next request; `None` if it may be sent now.
     fn not_before(&self) -> Option<Instant> {
         let groups = self.coalescer.groups();
         let group = groups.get(&self.group)?;
@@ -171,15 +172,16 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
         must_wait.then_some(due)
     }
 
-    /// Renews the head start after a response, or a slow one would let the other worker send the first caller's next item alone.
+    /// Renews the head start after a response; otherwise, after a slow response, the other worker would send the first
+    /// caller's next item alone.
     fn answered(&self) {
         if let Some(group) = self.coalescer.groups().get_mut(&self.group) {
             group.active_at = Instant::now();
         }
     }
 
-    /// Lets callers that just got their replies queue their next items: yields until the queue no longer grows, or a batch is
-    /// full.
+    /// Lets callers that just got their replies queue their next items: yields until the queue no longer grows, or a
+    /// batch is full.
     async fn let_callers_queue(&self) {
         let (mut queued, mut unchanged, until) = (0, 0, Instant::now() + QUEUEING_MAX);
         while unchanged < 2 && queued < self.coalescer.bounds.items_max && Instant::now() < until {
@@ -199,8 +201,8 @@ impl<Item: Batchable, Reply: Send + 'static> Worker<Item, Reply> {
         self.coalescer.returned.notify_waiters();
     }
 
-    /// Takes the next batch off the queue: the oldest items, within the bounds, each id once. Ends the worker if the queue
-    /// is empty.
+    /// Takes the next batch off the queue: the oldest items, within the bounds, each id once. Ends the worker if the
+    /// queue is empty.
     fn next_batch(&mut self) -> Option<(Vec<Item>, Vec<oneshot::Sender<Reply>>)> {
         let coalescer = Arc::clone(&self.coalescer);
         let bounds = coalescer.bounds;
@@ -251,8 +253,8 @@ impl<Item: Batchable, Reply: Send + 'static> Drop for Worker<Item, Reply> {
         if self.is_over {
             return;
         }
-        // The runtime is shutting down and has dropped the task. Without a worker nothing would send the queued items, so
-        // they go with the group, and their callers get no reply instead of waiting.
+        // The runtime is shutting down and has dropped the task. Without a worker, the queued items would never be
+        // sent, so they are dropped with the group, and their callers get no reply instead of waiting.
         let coalescer = Arc::clone(&self.coalescer);
         self.end(&mut coalescer.groups());
     }
@@ -278,7 +280,7 @@ mod tests {
     /// A request that waits for its response.
     type Held = (Vec<u32>, oneshot::Sender<()>);
 
-    /// Numbers that are submitted to a coalescer, and its requests.
+    /// A coalescer of numbers, and its requests.
     struct Service {
         coalescer: Arc<Coalescer<Number, u32>>,
         arrives: mpsc::UnboundedSender<Held>,
@@ -292,7 +294,7 @@ mod tests {
             Service { coalescer: Coalescer::new(bounds), arrives, arrived }
         }
 
-        /// Submits a number `times` times, each after the response to the one before.
+        /// Submits a number `times` times, each after the response to the previous one.
         fn submit(&self, number: u32, times: u32) {
             let (coalescer, arrives) = (Arc::clone(&self.coalescer), self.arrives.clone());
             tokio::spawn(async move {

@@ -14,31 +14,31 @@ use crate::failover::{Failure, Repeat};
 use crate::wire_outcome::WireOutcome;
 use crate::{Client, Committed, Error, PreparedCommit};
 
-/// Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and keeps one slow
-/// response from stalling every session. It has to wait, because its commits meet those of the first in another epoch, where
-/// nothing can be reordered.
+/// Bounds of coalesced commits. A second request in flight hides the latency of a distant service, and prevents one
+/// slow response from stalling every session. It has to wait for the head start, because its commits meet those of the
+/// first one in another epoch, where they cannot be reordered.
 pub(crate) const BOUNDS: Bounds =
     Bounds { in_flight_max: 2, head_start: HEAD_START, items_max: 512, bytes_max: 4 * 1024 * 1024 };
 
-/// What came back for one commit, or why there is nothing.
+/// The result of one commit, or the reason why there is none.
 pub(crate) type Reply = Result<Verdict, NoAnswer>;
 
-/// What came back for one commit.
+/// The result of one commit.
 #[derive(Clone)]
 pub(crate) enum Verdict {
-    /// The response to a request of its own, or to a batch that failed as a whole.
+    /// The response to a separate request, or to a batch that failed as a whole.
     Response(Answer),
-    /// Its line of a batch, which tells that it is durable.
+    /// Its line of a batch, which states that it is durable.
     Committed(Box<Committed>),
     /// Its line of a batch or a stream.
     Line(Box<WireOutcome>, Option<String>),
 }
 
-/// Group of the commits that write.
+/// Group of the commits with writes.
 pub(crate) const WRITES: &str = "writes";
 
-/// Which commits share a batch. One that writes nothing is judged without a sync of the log, and would wait for it in a batch with
-/// others.
+/// Determines which commits share a batch. A commit without writes is judged without a sync of the log, and would wait
+/// for one in a batch with other commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CommitKind {
     ReadOnly,
@@ -51,7 +51,7 @@ pub(crate) struct CommitItem {
     txn_id: String,
     traceparent: Option<String>,
     pub(crate) body: Bytes,
-    /// It is answered only when its stores have applied it.
+    /// Whether it is answered only after its stores have applied it.
     waits: bool,
     is_batchable: bool,
 }
@@ -68,7 +68,7 @@ impl Batchable for CommitItem {
         Some(&self.txn_id)
     }
 
-    /// An upper bound of the length of the commit's line.
+    /// Returns an upper bound of the length of the commit's line.
     fn bytes(&self) -> usize {
         self.body.len() + 6 * self.txn_id.len() + 16
     }
@@ -77,8 +77,8 @@ impl Batchable for CommitItem {
 /// How long the service waits for the stores of a commit with [`Ack::Applied`].
 pub(crate) const APPLY_WAIT: Duration = Duration::from_secs(30);
 
-/// Checks the length of a body. The service closes the connection when it refuses a body that is on its way, which may lose
-/// the refusal: the outcome would be unknown.
+/// Checks the length of a body. The service closes the connection when it refuses a body in transit, which may lose the
+/// refusal: the outcome would be unknown.
 ///
 /// # Errors
 /// [`Error::Misuse`] if it is longer than the service accepts.
@@ -93,7 +93,7 @@ pub(crate) fn check_length(body: &[u8]) -> Result<(), Error> {
 }
 
 impl CommitItem {
-    /// Makes an item of a commit and its body.
+    /// Creates an item from a commit and its body.
     pub(crate) fn new(
         txn_id: String,
         traceparent: Option<String>,
@@ -104,7 +104,7 @@ impl CommitItem {
         check_length(&body)?;
         let waits = ack == Some(Ack::Applied);
         let mut item = CommitItem { kind, txn_id, traceparent, body: Bytes::from(body), waits, is_batchable: false };
-        // A batch has one trace context, and is answered only when the slowest of its commits is.
+        // A batch has one trace context, and is answered only with its slowest commit.
         item.is_batchable = item.traceparent.is_none() && !waits && item.bytes() <= BOUNDS.bytes_max;
         Ok(item)
     }
@@ -124,12 +124,12 @@ impl CommitItem {
         &self.txn_id
     }
 
-    /// How long the service may wait before it answers.
+    /// Returns how long the service may wait before it responds.
     pub(crate) fn wait(&self) -> Duration {
         if self.waits { APPLY_WAIT } else { Duration::ZERO }
     }
 
-    /// Whether the commit may be sent in a batch.
+    /// Returns whether the commit may be sent in a batch.
     pub(crate) fn is_batchable(&self) -> bool {
         self.is_batchable
     }
@@ -147,7 +147,7 @@ impl CommitItem {
 }
 
 impl Client {
-    /// Returns the request of a commit, or of several.
+    /// Returns the request of one or several commits.
     pub(crate) fn commit_request<'a>(
         &self,
         path: &'a str,
@@ -160,12 +160,12 @@ impl Client {
         Sent { method: Method::POST, path, body: Some(body), traceparent, wait, timeout, repeat }
     }
 
-    /// Sends a commit as a request of its own.
+    /// Sends a commit as a separate request.
     pub(crate) async fn send_commit(&self, item: &CommitItem) -> Reply {
         self.send_commit_within(item, self.timeout()).await
     }
 
-    /// Sends a commit as a request of its own that may take `timeout`, beyond the time that the service may wait.
+    /// Sends a commit as a separate request that may take `timeout`, in addition to the time that the service may wait.
     pub(crate) async fn send_commit_within(&self, item: &CommitItem, timeout: Duration) -> Reply {
         let path = format!("/v1/txns/{}/commit", item.txn_id);
         let body = ("application/json", item.body.clone());
@@ -173,8 +173,9 @@ impl Client {
         self.connection().ask(&sent).await.map(Verdict::Response)
     }
 
-    /// Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. A batch that is too large,
-    /// for example for a proxy, is sent as two halves; one whose form is refused, as single commits.
+    /// Sends commits as one batch. Returns one reply per commit, as if each had been a separate request. A batch that
+    /// is too large, for example for a proxy, is split in half; a batch whose form is refused is sent as single
+    /// commits.
     pub(crate) async fn send_batch(&self, items: &[CommitItem]) -> Vec<Reply> {
         let mut replies = Vec::with_capacity(items.len());
         let mut parts = vec![items];
@@ -195,8 +196,8 @@ impl Client {
         replies
     }
 
-    /// Sends commits as one batch; those that an endpoint could not decide go to the next one. Returns the status if the
-    /// batch is refused as such.
+    /// Sends commits as one batch; commits that an endpoint could not decide go to the next one. Returns the status if
+    /// the batch as such is refused.
     async fn send_lines(&self, items: &[CommitItem]) -> Result<Vec<Reply>, StatusCode> {
         let mut call = self.connection().failover(Repeat::Commit, Duration::ZERO, self.timeout());
         let mut replies: Vec<Option<Reply>> = items.iter().map(|_| None).collect();
@@ -242,8 +243,8 @@ pub(crate) fn failure_of_line(reply: &Reply) -> Option<Failure> {
     }
 }
 
-/// Returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does not tell
-/// what became of that.
+/// Returns the reply to a commit of which another copy may have been accepted elsewhere: a refusal of this copy does
+/// not reveal the outcome of the other one.
 pub(crate) fn in_doubt(reply: Reply, maybe_taken: bool) -> Reply {
     let refused = match &reply {
         Ok(Verdict::Response(answer)) if !answer.status.is_success() => answer.status.to_string(),
@@ -267,7 +268,7 @@ fn split_reply(reply: Result<Answer, NoAnswer>, count: usize) -> Vec<Reply> {
         Some(committed) => Ok(Verdict::Committed(Box::new(committed))),
         None => serde_json::from_str(line).map(|outcome| Verdict::Line(outcome, answer.traceparent.clone())),
     };
-    // Checked as a whole, which is faster than line by line.
+    // Validated as a whole, which is faster than line by line.
     let text = std::str::from_utf8(&answer.body).map_err(|e| e.to_string());
     let verdicts = text.and_then(|text| {
         let lines = text.split('\n').filter(|line| !line.is_empty());

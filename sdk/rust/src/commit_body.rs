@@ -1,6 +1,7 @@
-//! The body of a commit, written from a transaction's own reads and writes. A [`CommitRequest`](tribunal_api::CommitRequest)
-//! has the same form, but would need a copy of every key and value first, and its members are written one by one through
-//! `serde`, which takes more than twice as long. What a commit has ten of is therefore written here, and the rest by `serde`.
+//! The body of a commit, written from a transaction's own reads and writes. A
+//! [`CommitRequest`](tribunal_api::CommitRequest) has the same form, but would first need a copy of every key and
+//! value, and `serde` writes its members one by one, which takes more than twice as long. So the members that occur
+//! many times per commit are written here, and the rest by `serde`.
 //!
 //! Invariant: the body is the JSON of the `CommitRequest` that the same transaction prepares.
 
@@ -15,10 +16,10 @@ use tribunal_types::Version;
 
 use crate::writes::PendingWrite;
 
-/// Bytes of an operation's braces, names and numbers.
+/// Bytes of an operation's braces, member names and numbers.
 pub(crate) const OP_BYTES: usize = 80;
 
-/// A commit's members beside reads and writes, those of a `CommitRequest`.
+/// A commit's members other than reads and writes, as in a `CommitRequest`.
 #[derive(Serialize)]
 pub(crate) struct CommitOptions<'a> {
     pub isolation: IsolationLevel,
@@ -36,33 +37,33 @@ pub(crate) struct CommitOptions<'a> {
     pub ranges: &'a [Range],
 }
 
-/// A body that is being written.
+/// A body in progress.
 pub(crate) struct CommitBody(Vec<u8>);
 
 impl CommitBody {
-    /// Begins with the options; `bytes` is about what reads and writes will take.
+    /// Starts a body with the options; `bytes` is the approximate size of reads and writes.
     pub(crate) fn new(options: &CommitOptions<'_>, bytes: usize) -> Result<Self, serde_json::Error> {
         let mut json = Vec::with_capacity(bytes + 128);
         serde_json::to_writer(&mut json, options)?;
-        // There is at least one member: the level. Lists may follow.
+        // Remove the closing brace: lists may follow. There is at least one member, the level.
         json.pop();
         Ok(CommitBody(json))
     }
 
-    /// Adds the rows that were read, if there are any.
+    /// Adds the rows read, if there are any.
     pub(crate) fn reads<'a>(&mut self, reads: impl Iterator<Item = (&'a str, &'a [u8], Option<Version>)>) {
         self.list(b",\"reads\":[", reads, |json, (store, key, version)| {
             json.extend_from_slice(b"{\"store\":");
             write_text(json, store);
             write_key(json, key);
             if let Some(version) = version {
-                // Writing into a vector cannot fail. As text, because it may exceed 2^53.
+                // Writing into a vector cannot fail. The version is text, because it may exceed 2^53.
                 let _ = write!(json, ",\"version\":\"{version}\"");
             }
         });
     }
 
-    /// Adds the rows that are written, if there are any.
+    /// Adds the rows written, if there are any.
     pub(crate) fn writes<'a>(&mut self, writes: impl Iterator<Item = (&'a str, &'a [u8], &'a PendingWrite)>) {
         self.list(b",\"writes\":[", writes, |json, (store, key, write)| {
             json.extend_from_slice(op_member(write.op));
@@ -93,7 +94,7 @@ impl CommitBody {
         }
     }
 
-    /// Ends the body.
+    /// Completes the body.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.0.push(b'}');
         self.0
@@ -102,9 +103,9 @@ impl CommitBody {
 
 /// Writes text as JSON. Names and keys rarely need an escape.
 pub(crate) fn write_text(json: &mut Vec<u8>, text: &str) {
-    // All of it, without an early end, so that the compiler looks at many bytes at once.
+    // Scan the whole text without an early exit, so that the compiler vectorises the loop.
     if text.bytes().fold(false, |found, byte| found | (byte < b' ') | (byte == b'"') | (byte == b'\\')) {
-        // Text always has a form in JSON, and writing into a vector cannot fail.
+        // Text always has a JSON form, and writing into a vector cannot fail.
         let _ = serde_json::to_writer(json, text);
         return;
     }
@@ -113,7 +114,7 @@ pub(crate) fn write_text(json: &mut Vec<u8>, text: &str) {
     json.push(b'"');
 }
 
-/// Writes a key's member: text if it is UTF-8, else base64.
+/// Writes a key's member: text if it is UTF-8, otherwise base64.
 fn write_key(json: &mut Vec<u8>, key: &[u8]) {
     match std::str::from_utf8(key) {
         Ok(text) => {
@@ -127,7 +128,7 @@ fn write_key(json: &mut Vec<u8>, key: &[u8]) {
     }
 }
 
-/// Returns how a write begins, with its first member.
+/// Returns the start of a write, with its first member.
 fn op_member(op: WriteOp) -> &'static [u8] {
     match op {
         WriteOp::Insert => b"{\"op\":\"insert\"",

@@ -1,5 +1,5 @@
-//! HTTP: a pool of connections, and requests with timeouts, each to the endpoint in use. Repeats a request only on another
-//! endpoint, as [`Repeat`] allows.
+//! HTTP: a pool of connections, and requests with timeouts, each to the endpoint in use. A request is repeated only on
+//! another endpoint, as [`Repeat`] allows.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::link::LinkBody;
 use crate::per_runtime::PerRuntime;
 use crate::{ClientOptions, Error, RetryPolicy, tls};
 
-/// Bytes of a response above which it is refused.
+/// Maximum bytes of a response; a longer one is rejected.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 const CLIENT_NAME: HeaderName = HeaderName::from_static("tribunal-client");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -31,7 +31,7 @@ pub(crate) struct Connection {
     pools: PerRuntime<Pool>,
     /// Maximum number of idle connections of a pool to one endpoint.
     idle_max: usize,
-    /// For commit streams: each keeps its connection to itself.
+    /// For commit streams, each of which has its connection to itself.
     streams: Client<HttpsConnector<HttpConnector>, LinkBody>,
     endpoints: Endpoints,
     retry: RetryPolicy,
@@ -44,14 +44,14 @@ pub(crate) struct Connection {
 /// A request to send.
 pub(crate) struct Sent<'a> {
     pub method: Method,
-    /// Path from its `/` on, with the query.
+    /// Path, beginning with `/`, and query.
     pub path: &'a str,
     /// Content type and body.
     pub body: Option<(&'static str, Bytes)>,
     pub traceparent: Option<&'a str>,
     /// How long the request itself may wait.
     pub wait: Duration,
-    /// How long it may take beyond that, on all endpoints together.
+    /// How long the request may take in addition, on all endpoints together.
     pub timeout: Duration,
     pub repeat: Repeat,
 }
@@ -60,30 +60,30 @@ pub(crate) struct Sent<'a> {
 #[derive(Clone)]
 pub(crate) struct Answer {
     pub status: StatusCode,
-    /// The verdict in it is an earlier one.
+    /// Whether the verdict in it is an earlier one.
     pub replayed: bool,
     pub traceparent: Option<String>,
     pub body: Bytes,
-    /// Of a refusal: the endpoint that it is of.
+    /// For a refusal: the endpoint that refused.
     pub refused_by: Option<Box<str>>,
-    /// Of a success that is not the service's: what it is.
+    /// For a success that is not the service's: a description of it.
     pub foreign: Option<Box<str>>,
 }
 
 impl Answer {
-    /// Returns the status of a refusal, and where it came from.
+    /// Returns the status of a refusal, and its endpoint.
     pub(crate) fn refusal_text(&self) -> String {
         format!("{}: status {}", self.refused_by.as_deref().unwrap_or_default(), self.status)
     }
 }
 
-/// There is no response.
+/// The absence of a response.
 #[derive(Clone)]
 pub(crate) struct NoAnswer {
     pub text: String,
-    /// The request certainly did not reach the server.
+    /// Whether the request certainly did not reach the server.
     pub never_sent: bool,
-    /// A retry cannot help.
+    /// Whether a retry cannot help.
     pub hopeless: bool,
     /// How long to wait before a retry, if an endpoint gave a time.
     pub retry_after: Option<Duration>,
@@ -94,7 +94,7 @@ impl NoAnswer {
         NoAnswer { text, never_sent: false, hopeless: false, retry_after: None }
     }
 
-    /// The request could not be made.
+    /// Returns the error of a request that could not be built.
     pub(crate) fn hopeless(text: String) -> Self {
         NoAnswer { text, never_sent: true, hopeless: true, retry_after: None }
     }
@@ -154,12 +154,12 @@ impl Connection {
         &self.endpoints
     }
 
-    /// Records that an endpoint failed while it was answering.
+    /// Records that an endpoint failed during its response.
     pub(crate) fn failed(&self, endpoint: usize) {
         self.endpoints.failed(endpoint, Instant::now());
     }
 
-    /// Records that an endpoint has answered.
+    /// Records that an endpoint has responded.
     pub(crate) fn works(&self, endpoint: usize) {
         self.endpoints.works(endpoint, Instant::now());
     }
@@ -169,7 +169,7 @@ impl Connection {
         Failover::new(&self.endpoints, self.retry, repeat, wait, timeout)
     }
 
-    /// Begins a request with the headers of all.
+    /// Builds a request with the common headers.
     fn request(&self, url: &str, method: Method, path: &str) -> Builder {
         let mut request = Request::builder().method(method).uri(format!("{url}{path}"));
         for (name, value) in &self.headers {
@@ -193,7 +193,7 @@ impl Connection {
         NoAnswer { text: format!("{url}: {why}"), never_sent: e.is_connect(), hopeless, retry_after: None }
     }
 
-    /// Posts a body that is written as it comes, to one endpoint. Returns the response as soon as it begins.
+    /// Posts a body that is written as its content arrives, to one endpoint. Returns the response as soon as it begins.
     pub(crate) async fn open_stream(
         &self,
         endpoint: usize,
@@ -212,7 +212,7 @@ impl Connection {
         self.ask_on(&mut self.failover(sent.repeat, sent.wait, sent.timeout), sent).await
     }
 
-    /// Sends a request to one endpoint after another, until one answers or the call has no attempt left.
+    /// Sends a request to one endpoint after another until one responds or the call has no attempt left.
     pub(crate) async fn ask_on(&self, call: &mut Failover<'_>, sent: &Sent<'_>) -> Result<Answer, NoAnswer> {
         while let Some(timeout) = call.next().await {
             let answered =
@@ -225,8 +225,8 @@ impl Connection {
         Err(call.exhausted())
     }
 
-    /// Sends a request and returns the endpoint and the body of the response as it arrives, or the whole response if it is no
-    /// success. The timeout applies to the head of the response.
+    /// Sends a request and returns the endpoint and the body of the response as it arrives, or the whole response if it
+    /// is not a success. The timeout applies to the head of the response.
     pub(crate) async fn open(
         &self,
         sent: &Sent<'_>,
@@ -278,7 +278,7 @@ impl Connection {
     }
 }
 
-/// Bounds an exchange in time.
+/// Bounds the duration of an exchange.
 pub(crate) async fn within<T>(
     timeout: Duration,
     exchange: impl Future<Output = Result<T, NoAnswer>>,
@@ -304,21 +304,21 @@ pub(crate) async fn collected(response: Response<Incoming>, url: &str, bytes_max
     Ok(Answer { status, replayed, traceparent, body, refused_by, foreign })
 }
 
-/// Returns the content type of a response that is none of the service's.
+/// Returns the content type of a response if it cannot be the service's.
 pub(crate) fn foreign_type(response: &Response<Incoming>) -> Option<String> {
     let given = response.headers().get(CONTENT_TYPE)?;
-    // As text it may be JSON all the same, which its first byte tells.
+    // Declared as text, it may still be JSON, which its first byte shows.
     (!begins(given, &["application/", "text/plain"]))
         .then(|| format!("content type `{}`", String::from_utf8_lossy(given.as_bytes()).escape_debug()))
 }
 
-/// Returns whether a content type begins with one of these.
+/// Returns whether a content type begins with one of `types`.
 fn begins(given: &HeaderValue, types: &[&str]) -> bool {
     let given = given.as_bytes();
     types.iter().any(|kind| given.get(..kind.len()).is_some_and(|head| head.eq_ignore_ascii_case(kind.as_bytes())))
 }
 
-/// Returns what a body is that should be JSON, if it cannot be.
+/// Returns the description of a body that should be JSON but cannot be.
 fn foreign_text(body: &[u8], is_json: bool) -> Option<String> {
     let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
     (is_json && !b"{[".contains(first)).then(|| "a body that is no JSON".to_owned())

@@ -40,8 +40,8 @@ impl Client {
     /// belongs to, if known ([`LogReader::log_id`](crate::LogReader::log_id)). Durable on return.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] if `lsn` is past the end of the log, or `log` is not the service's log (`log_replaced`);
-    /// see [`Error`].
+    /// [`Error::ClientMistake`] if `lsn` is past the end of the log, or `log` is not the service's log
+    /// (`log_replaced`); see [`Error`].
     pub async fn set_offset(
         &self,
         consumer: &str,

@@ -1,7 +1,7 @@
-//! The endpoints of a service: which one is in use, and which ones failed recently. Sends nothing.
+//! The endpoints of a service: the one in use, and those that failed recently. Sends nothing.
 //!
-//! One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
-//! skipped until its cool-down has passed, unless all of them have failed.
+//! One endpoint is in use until it fails. Then the client switches to the next one in the order of the list; an
+//! endpoint that failed is skipped until its cool-down has passed, unless all of them have failed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use crate::Error;
 
 /// The endpoints of one service, all equal.
 pub(crate) struct Endpoints {
-    /// Not empty, each without a `/` at its end.
+    /// Not empty; each without a trailing `/`.
     urls: Vec<String>,
-    /// How long one may take to answer while another has not been asked.
+    /// How long an endpoint may take to respond while another one is untried.
     timeout: Duration,
     cool_down: Duration,
     state: Mutex<State>,
@@ -24,10 +24,10 @@ struct State {
 }
 
 impl Endpoints {
-    /// Takes URLs apart that are separated by commas. A URL that is named twice counts once.
+    /// Splits comma-separated URLs. A URL that occurs twice counts once.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if there is none.
+    /// [`Error::Misuse`] if there are none.
     pub(crate) fn new<'a>(
         urls: impl IntoIterator<Item = &'a str>,
         timeout: Duration,
@@ -55,12 +55,12 @@ impl Endpoints {
         &self.urls
     }
 
-    /// Returns how long an endpoint may take to answer while another has not been asked.
+    /// Returns how long an endpoint may take to respond while another one is untried.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Returns whether some of the endpoints that are allowed has not failed recently.
+    /// Returns whether any allowed endpoint has not failed recently.
     pub(crate) fn has_rested(&self, is_allowed: impl Fn(usize) -> bool, now: Instant) -> bool {
         let state = self.state();
         (0..self.urls.len()).any(|at| is_allowed(at) && !self.cools(&state, at, now))
@@ -71,8 +71,8 @@ impl Endpoints {
         self.state().in_use
     }
 
-    /// Returns the endpoint to try now of those that are allowed: the one in use or the first one after it, if possible one
-    /// that has not failed recently.
+    /// Returns the allowed endpoint to try now: the one in use or the first one after it, preferably one that has not
+    /// failed recently.
     pub(crate) fn choose(&self, is_allowed: impl Fn(usize) -> bool, now: Instant) -> Option<usize> {
         self.chosen(&self.state(), is_allowed, now)
     }
@@ -87,7 +87,7 @@ impl Endpoints {
         state.failed_at[at].is_some_and(|failed| now.saturating_duration_since(failed) < self.cool_down)
     }
 
-    /// Records that an endpoint failed: another one is in use from now on, if there is another.
+    /// Records that an endpoint failed: another one is in use from now on, if there is one.
     pub(crate) fn failed(&self, at: usize, now: Instant) {
         let mut state = self.state();
         state.failed_at[at] = Some(now);
@@ -96,7 +96,7 @@ impl Endpoints {
         }
     }
 
-    /// Records that an endpoint has answered. It is in use from now on if the one in use has failed.
+    /// Records that an endpoint has responded. It is in use from now on if the present one has failed.
     pub(crate) fn works(&self, at: usize, now: Instant) {
         let mut state = self.state();
         state.failed_at[at] = None;
@@ -130,7 +130,7 @@ mod tests {
         endpoints.failed(0, now);
         assert_eq!(endpoints.in_use(), 1);
         endpoints.works(1, now);
-        // Another request of the first one, sent before, is answered late.
+        // An earlier request to the first endpoint is answered late.
         endpoints.works(0, now);
         assert_eq!(endpoints.choose(|_| true, now + 2 * COOL_DOWN), Some(1), "it stays");
     }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn one_that_failed_for_another_call_is_passed_over_until_its_cool_down_has_passed() {
         let (endpoints, now) = (three(), Instant::now());
-        // A log reader, for example, that is still connected to the second one.
+        // For example, a log reader that is still connected to the second endpoint.
         endpoints.failed(1, now);
         assert_eq!(endpoints.in_use(), 0);
         endpoints.failed(0, now + COOL_DOWN / 2);

@@ -1,4 +1,4 @@
-//! Errors, by who can do something about them. A verdict is not an error, except at the end of
+//! Errors, grouped by who can act on them. A verdict is not an error, except at the end of
 //! [`Client::run`](crate::Client::run).
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::connection::NoAnswer;
 /// An error of the client or the service.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The request is wrong and a retry would be, too; `errors` of the problem has the details.
+    /// The request is wrong, and a retry would fail, too; `errors` of the problem has the details.
     #[error("{}: {}{}", .0.code, .0.detail, pointers(.0))]
     ClientMistake(Box<Problem>),
     /// Nothing was decided, and the same request may succeed later.
@@ -22,8 +22,8 @@ pub enum Error {
         /// How long to wait before a retry, if the server gave a time.
         retry_after: Option<Duration>,
     },
-    /// It is not known whether the transaction committed. [`Client::status`](crate::Client::status) requests its outcome by its
-    /// id, and the same prepared commit may be sent again.
+    /// It is not known whether the transaction committed. [`Client::status`](crate::Client::status) requests its
+    /// outcome by its id, and the same prepared commit may be sent again.
     #[error("the outcome of transaction {txn_id} is unknown: {text}; `Client::status` requests it")]
     OutcomeUnknown {
         /// The transaction.
@@ -31,8 +31,7 @@ pub enum Error {
         /// What happened.
         text: String,
     },
-    /// [`Client::run`](crate::Client::run) has ended without a commit: the last abort was final, or the retries are used
-    /// up.
+    /// [`Client::run`](crate::Client::run) ended without a commit: the last abort was final, or no retries are left.
     #[error("{0}")]
     Aborted(Box<Aborted>),
     /// The server's response violates the API.
@@ -46,7 +45,7 @@ pub enum Error {
 impl Error {
     pub(crate) fn of_problem(problem: Problem) -> Self {
         if problem.retryable || problem.status >= 500 {
-            // The text before it says so already.
+            // The preceding text already states this.
             let says_the_same = problem.code == "unavailable";
             Error::Unavailable {
                 text: if says_the_same { problem.detail } else { format!("{}: {}", problem.code, problem.detail) },

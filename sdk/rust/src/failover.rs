@@ -1,8 +1,8 @@
-//! One call on the endpoints of a service: where to send it next, for how long, and when to give up.
+//! One call over the endpoints of a service: where to send it next, for how long, and when to give up.
 //!
-//! With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds; a request that may
-//! have taken effect is repeated only if a repetition has no further effect. Invariant: no endpoint gets a call more often
-//! than [`ROUNDS_MAX`] times, and none after the deadline.
+//! With one endpoint, it is sent once. With several, it goes to the next one after a failure, in rounds; a request that
+//! may have taken effect is repeated only if a repetition has no further effect. Invariant: no endpoint gets a call
+//! more than [`ROUNDS_MAX`] times, and none after the deadline.
 
 use std::time::{Duration, Instant};
 
@@ -13,22 +13,22 @@ use crate::RetryPolicy;
 use crate::connection::{Answer, NoAnswer};
 use crate::endpoints::Endpoints;
 
-/// How often one of several endpoints gets a call.
+/// Maximum number of times that one of several endpoints gets a call.
 pub(crate) const ROUNDS_MAX: u32 = 2;
 
-/// Refusals, for its size, that a request would get elsewhere as well.
+/// Statuses of refusals for size, which every endpoint would return.
 const ABOUT_THE_REQUEST: [StatusCode; 3] =
     [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::URI_TOO_LONG, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE];
 
-/// When a request may be sent again, to another endpoint.
+/// When a request may be sent again to another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Repeat {
-    /// Only if it certainly was not taken in: a second one may have another effect.
+    /// Only if it certainly was not accepted: a second one may have another effect.
     IfNotTaken,
-    /// Always: it changes nothing, or the same.
+    /// Always: it changes nothing, or repeats the same change.
     Always,
-    /// Always: its transaction is decided once, by its id. If one copy may have been taken in, only a verdict tells what became
-    /// of it.
+    /// Always: its transaction is decided once, by its id. If one copy may have been accepted, only a verdict reveals
+    /// its outcome.
     Commit,
 }
 
@@ -45,21 +45,22 @@ impl Repeat {
     }
 }
 
-/// Why an endpoint has not answered a request.
+/// Why an endpoint did not respond to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     text: String,
-    /// The request may have taken effect.
+    /// Whether the request may have taken effect.
     pub maybe_taken: bool,
-    /// A retry there cannot help.
+    /// Whether a retry on this endpoint cannot help.
     hopeless: bool,
     retry_after: Option<Duration>,
-    /// The endpoint works, but has not yet applied what the request must see. It has waited for that.
+    /// Whether the endpoint works, but has not applied the required commits, despite waiting for them.
     lags: bool,
 }
 
 impl Failure {
-    /// Returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its place.
+    /// Returns why a reply is not usable: the connection failed, the endpoint is unavailable, or another server
+    /// responded.
     pub(crate) fn of_reply(reply: &Result<Answer, NoAnswer>) -> Option<Self> {
         match reply {
             Ok(Answer { foreign: Some(foreign), .. }) => Some(Failure::of_foreign(foreign)),
@@ -76,7 +77,7 @@ impl Failure {
         Failure { text, maybe_taken: !lost.never_sent, hopeless, retry_after: lost.retry_after, lags: false }
     }
 
-    /// Something else is in the endpoint's place, such as the login page of a proxy.
+    /// Returns the failure when another server responds in the endpoint's place, such as a proxy's login page.
     pub(crate) fn of_foreign(text: &str) -> Self {
         Failure { text: text.to_owned(), maybe_taken: true, hopeless: false, retry_after: None, lags: false }
     }
@@ -85,19 +86,20 @@ impl Failure {
         &self.text
     }
 
-    /// Returns why a problem in place of one commit's outcome is none.
+    /// Returns the failure for a problem in place of one commit's outcome, if it is one.
     pub(crate) fn of_problem(problem: &Problem) -> Option<Self> {
         let status = StatusCode::from_u16(problem.status).ok()?;
         Failure::of_status(status, || Some(problem.clone()))
     }
 
-    /// `overloaded` is an answer: the same load would follow to the next endpoint.
+    /// Returns the failure for a status. `overloaded` is a reply, not a failure: the same load would follow to the next
+    /// endpoint.
     fn of_status(status: StatusCode, problem: impl FnOnce() -> Option<Problem>) -> Option<Self> {
         if status.is_success() {
             return None;
         }
         let problem = problem();
-        // Without a problem document, 503 is of something on the way, which may have passed the request on.
+        // Without a problem document, the 503 is from an intermediary, which may have passed the request on.
         let refuses = status == StatusCode::SERVICE_UNAVAILABLE && problem.is_some();
         let maybe_taken = status.is_server_error() && !refuses;
         let failure = |text| Failure { text, maybe_taken, hopeless: false, retry_after: None, lags: false };
@@ -153,13 +155,13 @@ impl<'e> Failover<'e> {
         }
     }
 
-    /// Whether there is only one endpoint.
+    /// Returns whether there is only one endpoint.
     pub(crate) fn is_single(&self) -> bool {
         self.tried.len() == 1
     }
 
-    /// Chooses the endpoint of the next attempt, after a wait if all have had their turn. Returns the timeout of the attempt;
-    /// `None` if none is left.
+    /// Chooses the endpoint of the next attempt, after a wait if all endpoints had their turn. Returns the timeout of
+    /// the attempt; `None` if no attempt is left.
     pub(crate) async fn next(&mut self) -> Option<Duration> {
         let rounds_max = if self.is_single() { 1 } else { ROUNDS_MAX };
         let round = self.tried.iter().copied().min().filter(|round| *round < rounds_max)?;
@@ -178,7 +180,7 @@ impl<'e> Failover<'e> {
             return None;
         }
         self.at = self.endpoints.choose(|at| self.tried[at] == round, now)?;
-        // Whatever else may be tried in this round gets its share of the time.
+        // Each endpoint that may still be tried in this round gets a share of the time.
         let others = self.tried.iter().filter(|tried| **tried == round).count();
         self.tried[self.at] += 1;
         if self.repeat == Repeat::IfNotTaken {
@@ -193,7 +195,7 @@ impl<'e> Failover<'e> {
         Some((self.wait + share).min(left))
     }
 
-    /// The endpoint of the latest attempt.
+    /// Returns the endpoint of the latest attempt.
     pub(crate) fn endpoint(&self) -> usize {
         self.at
     }
@@ -202,12 +204,12 @@ impl<'e> Failover<'e> {
         &self.endpoints.urls()[self.at]
     }
 
-    /// Whether some attempt may have taken effect.
+    /// Returns whether an attempt may have taken effect.
     pub(crate) fn maybe_taken(&self) -> bool {
         self.maybe_taken
     }
 
-    /// Records how the latest attempt ended. Returns whether its reply is that of the call, and no other is to be tried.
+    /// Records the end of the latest attempt. Returns whether its reply is the call's, without further attempts.
     pub(crate) fn is_over(&mut self, failure: Option<Failure>) -> bool {
         let now = Instant::now();
         let Some(failure) = failure else {
@@ -227,8 +229,8 @@ impl<'e> Failover<'e> {
         is_over
     }
 
-    /// Returns the reply of the call, given that of the attempt that ended it. A refusal tells nothing of a commit that an
-    /// earlier attempt may have brought elsewhere.
+    /// Returns the reply of the call, given the reply of its last attempt. A refusal does not reveal the outcome of a
+    /// commit that another endpoint may have accepted earlier.
     pub(crate) fn reply(&self, reply: Result<Answer, NoAnswer>) -> Result<Answer, NoAnswer> {
         match &reply {
             Ok(answer) if self.repeat == Repeat::Commit && self.maybe_taken && !answer.status.is_success() => {
@@ -239,7 +241,7 @@ impl<'e> Failover<'e> {
         }
     }
 
-    /// Returns what came of the call after no attempt is left.
+    /// Returns the result of the call when no attempt is left.
     pub(crate) fn exhausted(&self) -> NoAnswer {
         let failures = || self.failures.iter().flatten();
         NoAnswer {
@@ -260,7 +262,7 @@ impl<'e> Failover<'e> {
 pub(crate) fn listed(urls: &[String], reasons: &[Option<String>]) -> String {
     let each = urls.iter().zip(reasons).filter_map(|(url, reason)| {
         let text = reason.as_deref()?;
-        // Failures of a connection name the endpoint already.
+        // Failures of a connection already name the endpoint.
         Some(if text.starts_with(url.as_str()) { text.to_owned() } else { format!("{url}: {text}") })
     });
     each.collect::<Vec<_>>().join("; ")

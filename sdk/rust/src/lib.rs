@@ -1,4 +1,4 @@
-//! Client of Tribunal, concurrency control as a service: a transaction collects its reads and writes, then asks for a
+//! Client of Tribunal, concurrency control as a service: a transaction collects its reads and writes, then requests a
 //! verdict.
 //!
 //! ```no_run
@@ -30,16 +30,17 @@
 //! # }
 //! ```
 //!
-//! An engine with a storage of its own reads there instead of calling [`Transaction::get`], and records its reads with
+//! An engine with its own storage reads there instead of calling [`Transaction::get`], and records its reads with
 //! [`Transaction::observe`] and [`Transaction::observe_range`].
 //!
-//! Several nodes of one cluster are named with commas between them, or as a list to [`Client::with_endpoints`]. One is in use
-//! at a time; after a failure the next one is, and gets what was lost with the same ids.
+//! Several nodes of one cluster are given separated by commas, or as a list to [`Client::with_endpoints`]. One node is
+//! in use at a time; after a failure, the client switches to the next one and resends unanswered requests with the same
+//! ids.
 //!
-//! A client may be used on several tokio runtimes, each of which has connections and batches of its own.
+//! A client may be used on several tokio runtimes, each of which has its own connections and batches.
 //!
-//! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so the
-//! transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
+//! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so
+//! that the transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
 
 mod batch;
 mod begin;

@@ -1,8 +1,8 @@
-//! One connection of a commit stream: lines out, replies in, each to the caller who waits for it.
+//! One connection of a commit stream: sends lines, and delivers each reply to its caller.
 //!
 //! Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same
-//! time leave together. Invariant: every line that was written is answered exactly once, at the latest when the link
-//! is over, and keeps its place in the stream's window until then, even if its caller has left.
+//! time are sent together. Invariant: every written line is answered exactly once, at the latest when the link ends,
+//! and keeps its place in the stream's window until then, even if its caller has stopped waiting.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -31,25 +31,25 @@ const LINE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Interval of the service's heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// A line's place in the window of its stream.
+/// A line's share of the window of its stream.
 pub(crate) struct Place {
     pub _commit: OwnedSemaphorePermit,
     pub _bytes: OwnedSemaphorePermit,
 }
 
-/// The service certainly did not take the line in, for this reason.
+/// The service certainly did not accept the line, for this reason.
 pub(crate) struct NotTaken(pub String, pub Place);
 
-/// What comes back for one line.
+/// The result of one line.
 pub(crate) type Delivered = Result<Reply, NotTaken>;
 
-/// What became of a line.
+/// The result of writing a line.
 pub(crate) enum Delivery {
-    /// It leaves, and its reply comes.
+    /// The line will be sent, and its reply arrives here.
     Written(oneshot::Receiver<Delivered>),
-    /// Its id waits for a reply already.
+    /// A line with this id already awaits its reply.
     Repeated,
-    /// The link takes nothing any more.
+    /// The link accepts no more lines.
     Over(Place),
 }
 
@@ -57,23 +57,23 @@ pub(crate) enum Delivery {
 pub(crate) struct Link {
     endpoint: usize,
     state: Mutex<State>,
-    /// Ends it at once.
+    /// Ends the link immediately.
     cut: Notify,
 }
 
 struct State {
     /// Lines that the connection has not taken yet.
     lines: Vec<u8>,
-    /// Lines that were written, and those of them that the connection took.
+    /// Number of lines written, and the number of those that the connection took.
     written: u64,
     taken: u64,
     /// Lines without a reply, by the id of their commit in lower case, as the service writes it.
     waiting: HashMap<String, Waiting>,
-    /// The connection, when it has nothing to send.
+    /// The connection's waker, when it has nothing to send.
     idle: Option<Waker>,
     finished: bool,
     over: bool,
-    /// When something arrived last.
+    /// When something last arrived.
     arrived_at: Instant,
 }
 
@@ -84,16 +84,16 @@ struct Waiting {
     place: Place,
 }
 
-/// How a link ended, for what is still waiting.
+/// The end of a link, for the lines without a reply.
 struct End {
-    /// The reply to lines that the service may have taken in.
+    /// The reply to lines that the service may have accepted.
     reply: Reply,
-    /// The last line that it may have taken in.
+    /// The last line that it may have accepted.
     upto: u64,
 }
 
 impl End {
-    /// Whether the endpoint failed, so that another one is to be used.
+    /// Returns whether the endpoint failed, so that another one is to be used.
     fn is_failure(&self) -> bool {
         match &self.reply {
             Ok(Verdict::Response(answer)) => Failure::of_reply(&Ok(answer.clone())).is_some(),
@@ -103,7 +103,7 @@ impl End {
     }
 }
 
-/// A line that is no outcome.
+/// A line that is not an outcome.
 #[derive(Deserialize)]
 struct Event {
     event: String,
@@ -113,7 +113,7 @@ struct Event {
 }
 
 impl Link {
-    /// Connects to the endpoint in use, in a task of its own.
+    /// Connects to the endpoint in use, in a separate task.
     pub(crate) fn start(client: Client) -> Arc<Link> {
         let link = Link::idle(client.connection().endpoints().in_use());
         let guard = OverOnDrop(Arc::clone(&link));
@@ -123,7 +123,8 @@ impl Link {
                 end = guard.0.exchange(&client) => end,
                 () = guard.0.cut.notified() => End { reply: Err(NoAnswer::lost(silent)), upto: u64::MAX },
             };
-            // Before its callers continue elsewhere. The end of a link that its stream has finished is no failure.
+            // Record the failure before the link's callers continue on another endpoint. The end of a link that its
+            // stream has finished is not a failure.
             if end.is_failure() && !guard.0.state().finished {
                 client.connection().failed(guard.0.endpoint);
             }
@@ -146,7 +147,7 @@ impl Link {
         Arc::new(Link { endpoint, state: Mutex::new(state), cut: Notify::new() })
     }
 
-    /// The endpoint that it connects to.
+    /// Returns the endpoint that it connects to.
     pub(crate) fn endpoint(&self) -> usize {
         self.endpoint
     }
@@ -156,7 +157,7 @@ impl Link {
         self.state().arrived_at < time
     }
 
-    /// Ends the link at once. What has no reply yet is lost.
+    /// Ends the link immediately. Lines without a reply are lost.
     pub(crate) fn cut(&self) {
         self.cut.notify_one();
     }
@@ -178,7 +179,7 @@ impl Link {
         let number = state.written + 1;
         let (caller, comes) = oneshot::channel();
         match state.waiting.entry(txn_id.to_ascii_lowercase()) {
-            // Its caller may have left, but its answer is on its way.
+            // Its caller may have stopped waiting, but its reply is still to come.
             Entry::Occupied(_) => return Delivery::Repeated,
             Entry::Vacant(free) => free.insert(Waiting { line: number, caller, place }),
         };
@@ -191,7 +192,7 @@ impl Link {
         Delivery::Written(comes)
     }
 
-    /// Ends the request. Replies to what was written still come.
+    /// Ends the request. Replies to written lines still arrive.
     pub(crate) fn finish(&self) {
         let idle = {
             let mut state = self.state();
@@ -218,7 +219,7 @@ impl Link {
         End { reply, upto: u64::MAX }
     }
 
-    /// Reads replies up to the end, which is also after a silence of `silence_max`.
+    /// Reads replies until the end, or until a silence of `silence_max`.
     async fn read(&self, mut body: Incoming, silence_max: Duration) -> End {
         let lost = |text: String| End { reply: Err(NoAnswer::lost(text)), upto: u64::MAX };
         let mut begun: Vec<u8> = Vec::new();
@@ -251,7 +252,7 @@ impl Link {
         }
     }
 
-    /// Hands a line to the caller who waits for it. Returns the end, if it is that.
+    /// Delivers a line to its caller. Returns the end if the line is the end event.
     fn arrived(&self, line: &[u8]) -> Result<Option<End>, serde_json::Error> {
         self.state().arrived_at = Instant::now();
         let outcome: Box<WireOutcome> = match serde_json::from_slice(line) {
@@ -262,7 +263,7 @@ impl Link {
             let mut state = self.state();
             match &outcome.txn_id {
                 Some(id) => state.waiting.remove(id),
-                // The service could not read the id, so it tells the line.
+                // The service could not parse the id, so it names the line.
                 None => {
                     let line = outcome.problem.as_ref().and_then(|problem| problem.line).map(u64::from);
                     state.waiting.extract_if(|_, waiting| Some(waiting.line) == line).next().map(|(_, waiting)| waiting)
@@ -270,13 +271,13 @@ impl Link {
             }
         };
         if let Some(Waiting { caller, .. }) = waiting {
-            // The caller may have gone.
+            // The caller may have stopped waiting.
             let _ = caller.send(Ok(Ok(Verdict::Line(outcome, None))));
         }
         Ok(None)
     }
 
-    /// Answers what still waits, and takes nothing any more.
+    /// Answers all remaining lines, and accepts no more.
     fn end(&self, end: &End) {
         let (waiting, taken) = {
             let mut state = self.state();
@@ -284,7 +285,7 @@ impl Link {
             state.lines = Vec::new();
             (std::mem::take(&mut state.waiting), state.taken)
         };
-        // Without a connection nothing was taken, and the reason is worth more than another attempt.
+        // Without a connection, nothing was accepted, and the reason is more useful than another attempt.
         let refused = matches!(&end.reply, Err(lost) if lost.never_sent) || end.reply.is_ok();
         for Waiting { line, caller, place } in waiting.into_values() {
             let may_be_taken = line <= taken && line <= end.upto;
@@ -298,9 +299,9 @@ impl Link {
 }
 
 impl Event {
-    /// Returns how the event ends the stream, if it does.
+    /// Returns the end of the stream if the event is one.
     fn end(self) -> Option<End> {
-        // Others are heartbeats, and whatever a newer service tells beside the outcomes.
+        // Other events are heartbeats, or unknown events of a newer service.
         if self.event != "end" {
             return None;
         }
@@ -319,7 +320,7 @@ impl Drop for OverOnDrop {
     }
 }
 
-/// The lines that callers write.
+/// The request body: the lines that callers write.
 pub(crate) struct LinkBody(Arc<Link>);
 
 impl Body for LinkBody {

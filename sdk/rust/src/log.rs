@@ -8,9 +8,9 @@ use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 use crate::log_stream::{Line, LogStream};
 use crate::{Client, Error, StoredValue, wire};
 
-/// How long the service waits for a record at most, in milliseconds.
+/// Maximum time that the service waits for a record, in milliseconds.
 const STREAM_WAIT_MS_MAX: u32 = 60_000;
-/// Shortest wait. A line that is in the socket already is found within it.
+/// Shortest wait: enough to find a line that is already in the socket.
 const POLL: Duration = Duration::from_millis(5);
 
 /// The writes of one committed transaction in one store.
@@ -45,9 +45,10 @@ pub struct LogWrite {
     pub value: Option<StoredValue>,
 }
 
-/// Reads a store's log in order, from a stream that [`LogReader::next`] opens, and opens again if the connection is lost.
-/// Store [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your processing. To resume, pass the
-/// offset to [`Client::log`] and the id to [`LogReader::of_log`]. The stream belongs to the tokio runtime on which it was opened.
+/// Reads a store's log in order, from a stream that [`LogReader::next`] opens, and reopens if the connection is lost.
+/// Store [`LogReader::offset`] and [`LogReader::log_id`] together with the results of your processing. To resume, pass
+/// the offset to [`Client::log`] and the id to [`LogReader::of_log`]. The stream belongs to the tokio runtime on which
+/// it was opened.
 pub struct LogReader {
     client: Client,
     store: String,
@@ -59,12 +60,12 @@ pub struct LogReader {
     stream: Option<LogStream>,
 }
 
-/// What a line of the stream leads to.
+/// The effect of a line of the stream.
 enum Step {
     Record(LogRecord),
     /// A heartbeat, or the end of a stream after which another one is opened.
     Further,
-    /// No record has arrived for as long as the stream was to wait.
+    /// The stream's wait has passed without a record.
     Idle,
 }
 
@@ -74,8 +75,8 @@ impl LogReader {
         LogReader { client, store, limit: None, wait_ms: 10_000, after, log: None, head: Lsn(0), stream: None }
     }
 
-    /// Sets the log that the offset belongs to. If the service's log has been salvaged or replaced since, reads fail with
-    /// the code `log_replaced`.
+    /// Sets the log that the offset belongs to. If the service's log has been salvaged or replaced since, reads fail
+    /// with the code `log_replaced`.
     #[must_use]
     pub fn of_log(mut self, log: LogId) -> Self {
         self.log = Some(log);
@@ -89,8 +90,9 @@ impl LogReader {
         self
     }
 
-    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds. While a stream is open that was
-    /// opened with a longer wait, `next` only returns what has arrived by then: 0 takes the records that are there already.
+    /// Sets how long [`LogReader::next`] waits for a record, in milliseconds. While a stream is open that was opened
+    /// with a longer wait, `next` only returns records that arrive within this time: 0 returns only those already
+    /// there.
     #[must_use]
     pub fn wait_ms(mut self, wait_ms: u32) -> Self {
         self.wait_ms = wait_ms;
@@ -111,7 +113,7 @@ impl LogReader {
             let left_ms = self.wait_ms.saturating_sub(waited);
             let endpoint = self.stream.as_ref().map(LogStream::endpoint);
             let step = match &mut self.stream {
-                // The service keeps the end of the wait that a stream was opened with; a shorter one is kept here.
+                // The service enforces the wait that a stream was opened with; a shorter one is enforced here.
                 Some(stream) if !opened && self.wait_ms < stream.wait_ms() => {
                     let left = Duration::from_millis(left_ms.into()).max(POLL);
                     match tokio::time::timeout(left, stream.line()).await {
@@ -129,13 +131,14 @@ impl LogReader {
                 Ok(Step::Record(record)) => return Ok(Some(record)),
                 Ok(Step::Further) => {}
                 Ok(Step::Idle) if opened && !capped => return Ok(None),
-                // The stream had ended before this call, or this call waits longer: there may be records since.
+                // The stream had ended before this call, or this call waits longer: records may have been added since.
                 Ok(Step::Idle) => {}
                 Err(error) => {
                     self.stream = None;
                     failed += 1;
                     let Error::Unavailable { retry_after, .. } = &error else { return Err(error) };
-                    // The next stream continues after the same record elsewhere: all endpoints have the same log.
+                    // The next stream continues after the same record on another endpoint: all endpoints have the same
+                    // log.
                     endpoint.into_iter().for_each(|at| self.client.connection().failed(at));
                     let Some(wait) = self.client.retry().wait(failed, *retry_after) else { return Err(error) };
                     tokio::time::sleep(wait).await;
@@ -203,13 +206,13 @@ impl LogReader {
         self.log
     }
 
-    /// Returns whether every record that has arrived has been returned: a good moment to store the offset.
+    /// Returns whether every arrived record has been returned: a good moment to store the offset.
     #[must_use]
     pub fn is_page_over(&self) -> bool {
         self.stream.as_ref().is_none_or(|stream| !stream.has_record())
     }
 
-    /// Returns the last position of the log, as of the last response: a few seconds old at most while records arrive.
+    /// Returns the last position of the log as of the last response: at most a few seconds old while records arrive.
     #[must_use]
     pub fn head(&self) -> Lsn {
         self.head

@@ -1,5 +1,5 @@
-//! The NDJSON stream of a store's log. Reads from the connection only when a line is requested that has not arrived, so a slow
-//! reader slows down the stream, and memory stays bounded.
+//! The NDJSON stream of a store's log. Reads from the connection only when a line is requested that has not arrived, so
+//! that a slow reader slows down the stream and memory stays bounded.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -25,13 +25,13 @@ pub(crate) struct LogStream {
     endpoint: usize,
     body: Incoming,
     wait_ms: u32,
-    /// How long to wait for anything, heartbeats included.
+    /// Maximum time without any data, including heartbeats.
     silence_max: Duration,
-    /// Since when the next frame is awaited: also by calls that were cancelled.
+    /// Start of the wait for the next frame, including cancelled calls.
     awaited_since: Option<Instant>,
     /// Lines that have arrived, of one frame. An invalid one is reported when it is requested.
     arrived: VecDeque<Result<Line, Error>>,
-    /// The beginning of the line after them.
+    /// The beginning of the following line.
     begun: Vec<u8>,
 }
 

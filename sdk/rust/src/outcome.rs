@@ -34,7 +34,7 @@ pub struct Committed {
     pub version: Option<Version>,
     /// Position in the log of each store written.
     pub lsn: BTreeMap<String, Lsn>,
-    /// Token for a Begin elsewhere that must see this commit; this client's own transactions do by default.
+    /// Token for a Begin on another client that must see this commit; this client's own transactions do so by default.
     pub session: Option<String>,
     /// With `ack: applied`: whether every store had applied it in time.
     pub applied: Option<bool>,
@@ -52,15 +52,15 @@ pub struct Aborted {
     /// Epoch that decided it.
     pub epoch: Epoch,
     /// `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing`, ...; a newer service may have
-    /// further ones.
+    /// others.
     pub reason: String,
     /// With reason `plugin`: the code that the isolation validator returned.
     pub plugin_code: Option<u8>,
     /// Whether the same work on fresh reads may commit.
     pub retryable: bool,
-    /// How long to wait before that.
+    /// How long to wait before a retry.
     pub retry_after: Duration,
-    /// What defeated it.
+    /// The operations that lost, and the winners.
     pub conflicts: Vec<Conflict>,
     /// Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost.
     pub replayed: bool,
@@ -77,17 +77,17 @@ pub struct Conflict {
     pub key: Vec<u8>,
     /// The range's end; `None` if it extends to the end of the store, and for a row.
     pub end: Option<Vec<u8>>,
-    /// Of a range: the first row in it that the winner wrote, as far as the server remembers.
+    /// For a range: the first row in it that the winner wrote, if the server remembers it.
     pub row: Option<Vec<u8>>,
-    /// Which operation lost: `read`, `range` or `write`.
+    /// Kind of the operation that lost: `read`, `range` or `write`.
     pub op: String,
     /// Stage of the pipeline that found it.
     pub stage: String,
-    /// Version that the transaction had read.
+    /// Version that the transaction read.
     pub read_version: Option<Version>,
-    /// Version that the row has now.
+    /// Current version of the row.
     pub current_version: Option<Version>,
-    /// The transaction that won, as far as the server remembers.
+    /// The winning transaction, if the server remembers it.
     pub by_txn: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Aborted {
     }
 }
 
-/// A line of a batch's response, as far as a commit has members, in place.
+/// A line of a batch's response with the members of a commit, borrowed from the text.
 #[derive(Deserialize)]
 struct CommittedLine<'a> {
     status: TxnState,
@@ -123,13 +123,13 @@ struct CommittedLine<'a> {
 }
 
 impl Committed {
-    /// Reads a line of a batch's response without a copy of each member first. `None` if it does not tell a commit, or not in
-    /// the form in which the service writes it: then [`Outcome::of`] reads it.
+    /// Parses a line of a batch's response without copying each member first. `None` if it is not a commit, or not in
+    /// the form that the service writes: then [`Outcome::of`] parses it.
     pub(crate) fn of_line(line: &str, traceparent: Option<&str>) -> Option<Committed> {
         Self::of_plain_line(line, traceparent).or_else(|| Self::of_any_line(line, traceparent))
     }
 
-    /// Reads a line without blanks and escapes, whose members are in the order in which the service writes them.
+    /// Parses a line without blanks and escapes, whose members are in the order in which the service writes them.
     fn of_plain_line(line: &str, traceparent: Option<&str>) -> Option<Committed> {
         let mut rest = line.strip_prefix(r#"{"status":"committed","txn_id":""#)?;
         let txn_id = until_quote(&mut rest)?;
@@ -142,7 +142,7 @@ impl Committed {
             while more {
                 rest = rest.strip_prefix('"')?;
                 let store = until_quote(&mut rest)?;
-                // As with any JSON, the last one of a name counts.
+                // As in any JSON, the last duplicate of a name counts.
                 committed.lsn.insert(store.to_owned(), wire::lsn(text_member(&mut rest, ":\"")?).ok()?);
                 more = rest.starts_with(',');
                 rest = rest.strip_prefix(',').unwrap_or(rest);
@@ -181,7 +181,7 @@ impl Committed {
     }
 }
 
-/// Takes text up to the next quote; `None` if it is not as it stands there.
+/// Takes text up to the next quote; `None` if it contains an escape or a control character.
 fn until_quote<'a>(rest: &mut &'a str) -> Option<&'a str> {
     let (text, after) = rest.split_once('"')?;
     if text.bytes().any(|byte| byte == b'\\' || byte < b' ') {
@@ -200,10 +200,10 @@ fn text_member<'a>(rest: &mut &'a str, name: &str) -> Option<&'a str> {
 }
 
 impl Outcome {
-    /// Reads a verdict.
+    /// Parses a verdict.
     ///
     /// # Errors
-    /// [`Error::ServerMisbehaved`] if the response has none.
+    /// [`Error::ServerMisbehaved`] if the response has no verdict.
     pub(crate) fn of(outcome: WireOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
         let txn_id = outcome.txn_id.unwrap_or_default();
         let epoch = outcome.epoch.as_deref().map_or(Ok(Epoch(0)), wire::epoch)?;

@@ -1,12 +1,13 @@
-//! What a client has once for each tokio runtime that uses it. The tasks of a runtime make progress only while that one runs:
-//! a runtime that has paused or ended must not hold up others, so they share neither connections nor queues.
+//! Values that exist once per tokio runtime that uses a client. The tasks of a runtime make progress only while it
+//! runs: a runtime that has paused or ended must not block the other ones, so they share neither connections nor
+//! queues.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use tokio::runtime::{Handle, Id};
 
-/// Runtimes that are remembered. Whatever is of an older one is created again if it returns.
+/// Number of runtimes that are kept. The value of an older one is created again if it returns.
 const RUNTIMES_MAX: usize = 64;
 
 pub(crate) struct PerRuntime<T> {
@@ -22,7 +23,7 @@ impl<T: Clone> PerRuntime<T> {
     /// Returns the value of the current runtime, which `create` creates if there is none yet.
     ///
     /// # Panics
-    /// Outside of a runtime, as everything that uses the network.
+    /// Outside a runtime, as everything that uses the network does.
     pub(crate) fn get(&self, create: impl FnOnce() -> T) -> T {
         let runtime = Handle::current().id();
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! Batches of reads: joins the rows of several callers into one request, and splits the response into one part per caller.
+//! Batches of reads: merges the rows of several callers into one request, and splits the response into one part per
+//! caller.
 
 use std::collections::HashMap;
 
@@ -11,14 +12,14 @@ use crate::client::read;
 use crate::coalescer::{Bounds, HEAD_START};
 use crate::connection::{Answer, NoAnswer};
 
-/// What a row counts for beside its key, so that the limit in bytes limits the number of rows as well.
+/// Bytes that a row counts in addition to its key, so that the limit in bytes also limits the number of rows.
 const ROW_BYTES: usize = 128;
 
 /// Bounds of batched reads: 512 callers and 10,000 rows.
 pub(crate) const BOUNDS: Bounds =
     Bounds { in_flight_max: 2, head_start: HEAD_START, items_max: 512, bytes_max: 10_000 * ROW_BYTES };
 
-/// Larger reads are requests of their own: others would wait for the response, or be refused with it.
+/// Larger reads are separate requests: other callers would wait for the response, or be refused with it.
 pub(crate) const BYTES_ALONE: usize = 1_000 * ROW_BYTES;
 
 pub(crate) fn bytes_of(rows: &[RowRead]) -> usize {
@@ -26,7 +27,7 @@ pub(crate) fn bytes_of(rows: &[RowRead]) -> usize {
     rows.iter().map(|row| ROW_BYTES + key(row)).sum()
 }
 
-/// What one caller gets from a request that it shares with others.
+/// One caller's result of a shared request.
 pub(crate) enum Shared<T> {
     /// The caller's part of the response.
     Part(T),
@@ -34,12 +35,12 @@ pub(crate) enum Shared<T> {
     Failed(Result<Answer, NoAnswer>),
     /// The response cannot be parsed.
     Unreadable(String),
-    /// The request was refused because of its content: each caller has to send its own.
+    /// The request was refused because of its content: each caller has to send a separate one.
     Refused,
 }
 
 impl<T> Shared<T> {
-    /// Returns the part; `None` if the caller has to send a request of its own.
+    /// Returns the part; `None` if the caller has to send a separate request.
     pub(crate) fn part(self) -> Result<Option<T>, Error> {
         match self {
             Shared::Part(part) => Ok(Some(part)),
@@ -54,7 +55,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// The reply if the runtime shut down first.
+/// Returns the reply if the runtime shut down first.
 pub(crate) fn ended<T>() -> Shared<T> {
     Shared::Failed(Err(NoAnswer::lost("the runtime that sent the request has ended".to_owned())))
 }
@@ -70,7 +71,7 @@ pub(crate) fn apart<A: DeserializeOwned, T>(
         Ok(answer) if count > 1 && is_refused(answer.status) => return (0..count).map(|_| Shared::Refused).collect(),
         reply => return (0..count).map(|_| Shared::Failed(reply.clone())).collect(),
     };
-    // Checked as a whole, which is faster than text by text.
+    // Validated as a whole, which is faster than text by text.
     let text = std::str::from_utf8(&answer.body).map_err(|e| e.to_string());
     match text.and_then(|text| serde_json::from_str(text).map_err(|e| e.to_string())).and_then(parts) {
         Ok(parts) => parts.into_iter().map(Shared::Part).collect(),
@@ -87,12 +88,12 @@ fn is_refused(status: StatusCode) -> bool {
 pub(crate) struct Union {
     /// The rows to request.
     pub rows: Vec<RowRead>,
-    /// For each caller, where its rows are among them.
+    /// For each caller, the indices of its rows in `rows`.
     places: Vec<Vec<usize>>,
 }
 
 impl Union {
-    /// Joins the rows of callers. A row that two callers know in different versions is requested twice.
+    /// Merges the rows of callers. A row that two callers have cached in different versions is requested twice.
     pub(crate) fn of<'a>(callers: impl Iterator<Item = &'a [RowRead]>) -> Self {
         let (mut rows, mut known) = (Vec::new(), HashMap::new());
         let places = callers.map(|asked| {

@@ -1,5 +1,5 @@
-//! Reads several rows or ranges of an embedded store in one request, all at the same epoch. Reads of rows that are queued
-//! while others are in flight share one request.
+//! Reads several rows or ranges of an embedded store in one request, all at the same epoch. Row reads that are queued
+//! while other ones are in flight share one request.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::connection::NoAnswer;
 use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
 use crate::{Error, StoredValue, wire};
 
-/// Rows of a range that the service returns at once, at most.
+/// Maximum rows of a range in one response.
 pub(crate) const ROWS_MAX: usize = 10_000;
 
-/// How long the service waits for what a request must include, unless that says something else; milliseconds.
+/// How long the service waits by default for the commits that a request must include, milliseconds.
 const WAIT_MS_DEFAULT: u32 = 5_000;
 
 /// A row to read.
@@ -46,8 +46,8 @@ pub enum RowState {
 pub struct RowReads {
     /// The epoch that the rows reflect: they include all of its commits, and none of later epochs.
     pub applied: Epoch,
-    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another node.
-    /// `None` if the service is too old to return one.
+    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another
+    /// node. `None` if the service is too old to return one.
     pub session: Option<String>,
     /// One result per row, in the order of the request.
     pub rows: Vec<RowState>,
@@ -83,12 +83,12 @@ pub struct RangeRows {
 /// Ranges, all at the same epoch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RangeReads {
-    /// The epoch that they reflect: all of it, and nothing of later ones.
+    /// The epoch that the ranges reflect: they include all of its commits, and none of later epochs.
     pub applied: Epoch,
-    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another node.
-    /// `None` if the service is too old to return one.
+    /// Token for [`ReadOptions::session`] of a later read that must reflect this epoch or a later one, also on another
+    /// node. `None` if the service is too old to return one.
     pub session: Option<String>,
-    /// One for each range, in the order of the request.
+    /// One result per range, in the order of the request.
     pub ranges: Vec<RangeRows>,
 }
 
@@ -97,21 +97,21 @@ pub struct RangeReads {
 pub struct ReadOptions {
     /// Token of a commit, or of an earlier read, that the rows must include.
     pub session: Option<String>,
-    /// What the rows include. By default every commit that the node has acknowledged; with [`Consistency::Fresh`]
-    /// everything that any node of the cluster acknowledged to any client before the call.
+    /// What the rows include. By default, every commit that the node has acknowledged; with [`Consistency::Fresh`],
+    /// every commit that any node of the cluster acknowledged to any client before the call.
     pub consistency: Consistency,
-    /// How long to wait until the rows include that, in milliseconds; 5 s by default.
+    /// How long to wait until the rows include these commits, in milliseconds; 5 s by default.
     pub wait_ms: Option<u32>,
 }
 
 impl ReadOptions {
-    /// Builds options for a read that includes everything that was acknowledged on any node before the call.
+    /// Builds options for a read that includes every commit acknowledged on any node before the call.
     #[must_use]
     pub fn fresh() -> ReadOptions {
         ReadOptions { consistency: Consistency::Fresh, ..ReadOptions::default() }
     }
 
-    /// How long the service may wait before it answers, milliseconds.
+    /// Returns how long the service may wait before it responds, milliseconds.
     fn wait_ms(&self) -> u32 {
         wait_ms_of(self.session.as_deref(), self.consistency, self.wait_ms)
     }
@@ -131,7 +131,7 @@ pub(crate) type Reads = Arc<Coalescer<Arc<ReadItem>, Shared<ReadResponse>>>;
 
 /// A read of one caller.
 pub(crate) struct ReadItem {
-    /// Identifies reads that can share a request: of one store, with the same options.
+    /// Identifies reads that can share a request: those of one store with the same options.
     group: String,
     store: String,
     rows: Arc<[tribunal_api::RowRead]>,
@@ -161,7 +161,7 @@ impl Client {
         }))
     }
 
-    /// Reads a row as [`Client::row`] does. Returns its value exactly as it is stored, and its version.
+    /// Reads a row as [`Client::row`] does. Returns its value exactly as stored, and its version.
     ///
     /// # Errors
     /// See [`Error`].
@@ -181,9 +181,9 @@ impl Client {
         Ok(Some((StoredValue::new(value), wire::version(&version)?)))
     }
 
-    /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
-    /// They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
-    /// the read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
+    /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
+    /// total. They include every commit that its node acknowledged before the call. While requests of other reads are
+    /// in flight, the read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
     ///
     /// # Errors
     /// See [`Error`].
@@ -208,7 +208,7 @@ impl Client {
         Ok(RowReads { applied: wire::epoch(&answer.applied)?, session: answer.session, rows })
     }
 
-    /// Asks for rows, in a batch with others if there is one.
+    /// Requests rows, in a batch with other reads if possible.
     async fn rows_answer(
         &self,
         store: &str,
@@ -229,8 +229,8 @@ impl Client {
         self.current(store, None, options, send).await
     }
 
-    /// Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
-    /// include every commit that its node acknowledged before the call.
+    /// Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total.
+    /// They include every commit that its node acknowledged before the call.
     ///
     /// # Errors
     /// See [`Error`].
@@ -251,7 +251,7 @@ impl Client {
         self.ranges_from(store, ranges, options, None).await
     }
 
-    /// Reads ranges that must include an epoch of the store; its own commits if it is `None`.
+    /// Reads ranges that must include an epoch of the store; this client's own commits if it is `None`.
     async fn ranges_from(
         &self,
         store: &str,
@@ -279,8 +279,8 @@ impl Client {
         Ok(RangeReads { applied: wire::epoch(&answer.applied)?, session: answer.session, ranges })
     }
 
-    /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An empty
-    /// `end` is the end of the store.
+    /// Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. An
+    /// empty `end` is the end of the store.
     ///
     /// # Errors
     /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].
@@ -294,8 +294,8 @@ impl Client {
         self.page(store, KeyRange::new(start, end, limit), None, None).await
     }
 
-    /// Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the
-    /// store: the range is compared with what was written after that, so older rows must not be returned.
+    /// Reads rows of a range, as many as the service returns in one response. A transaction names its session and its
+    /// snapshot of the store: the range is compared with later writes, so older rows must not be returned.
     pub(crate) async fn page(
         &self,
         store: &str,
@@ -313,8 +313,9 @@ impl Client {
         Ok(RowPage { applied, rows, more })
     }
 
-    /// Repeats a read of a store while the service is unavailable, or has not applied the epoch that it must include: by
-    /// default that of this client's latest commit. A node that lags gets its token and waits for it, unless the caller named one.
+    /// Repeats a read of a store while the service is unavailable, or has not applied the epoch that the read must
+    /// include, by default that of this client's latest commit. A lagging node gets the commit's token and waits for
+    /// it, unless the caller named a token.
     async fn current<F>(
         &self,
         store: &str,
@@ -342,7 +343,7 @@ impl Client {
                 }
                 Err(Error::Unavailable { text, retry_after }) => (text, retry_after),
                 Err(Error::ClientMistake(problem)) => match options.session.take_if(|_| !names_session) {
-                    // The log that had this client's commits has been replaced.
+                    // The log with this client's commits has been replaced.
                     Some(own) if problem.code == SESSION_UNKNOWN => {
                         self.forget_session(&own);
                         continue;
@@ -359,9 +360,9 @@ impl Client {
         }
     }
 
-    /// Returns `None` if the read has to be sent as a request of its own.
+    /// Returns `None` if the read needs a separate request.
     async fn rows_batched(&self, item: &Arc<ReadItem>) -> Result<Option<ReadResponse>, Error> {
-        // A read of no rows is refused, which others must not be with it.
+        // A read of no rows is refused, and would make the whole batch fail.
         let batchable = (1..=BYTES_ALONE).contains(&bytes_of(&item.rows));
         if !self.options().coalesce || !batchable {
             return Ok(None);
@@ -400,7 +401,7 @@ impl Client {
     }
 }
 
-/// Returns how long the service may wait for what a request must include, milliseconds.
+/// Returns how long the service may wait for the commits that a request must include, milliseconds.
 pub(crate) fn wait_ms_of(session: Option<&str>, consistency: Consistency, wait_ms: Option<u32>) -> u32 {
     let waits = session.is_some() || consistency == Consistency::Fresh;
     wait_ms.unwrap_or(if waits { WAIT_MS_DEFAULT } else { 0 })

@@ -1,4 +1,4 @@
-//! When to retry, and how long to wait before: bounded, exponential, with full jitter.
+//! Whether to retry, and how long to wait first: bounded, exponential, with full jitter.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use std::time::Duration;
 pub struct RetryPolicy {
     /// Maximum number of attempts; 1 disables retries.
     pub attempts_max: u32,
-    /// Bound of the first wait. It doubles with each further one.
+    /// Upper bound of the first wait. It doubles with each further one.
     pub wait_min: Duration,
-    /// Bound of the longest wait.
+    /// Upper bound of every wait.
     pub wait_max: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! [`Client::run`]: work that is repeated until its transaction commits, within bounds.
+//! [`Client::run`]: repeats work until its transaction commits, within bounds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,9 +18,9 @@ pub struct Attempt<'a> {
     pub number: u32,
     /// `None` if no transaction could begin.
     pub txn_id: Option<&'a str>,
-    /// What the attempt ended with.
+    /// The result of the attempt.
     pub end: AttemptEnd<'a>,
-    /// Wait before the next attempt; `None` if this was the last.
+    /// Wait before the next attempt; `None` if this was the last one.
     pub wait: Option<Duration>,
 }
 
@@ -54,7 +54,7 @@ impl fmt::Debug for AttemptHook {
     }
 }
 
-/// Work of [`Client::run_boxed`] that is under way.
+/// Work of [`Client::run_boxed`] in progress.
 pub type BoxedWork<'t, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send + 't>>;
 
 impl Client {
@@ -62,11 +62,11 @@ impl Client {
     /// growing waits, so its only effects must be on its transaction. `row_exists` and `row_missing` are final if the
     /// work read nothing, or if a fresh read returned the same versions as before.
     ///
-    /// If the future is dropped during a commit, the outcome is in doubt: [`Client::status`] requests it by the id of the last
-    /// transaction that the work was given.
+    /// If the future is dropped during a commit, the outcome is in doubt: [`Client::status`] requests it by the id of
+    /// the last transaction passed to the work.
     ///
-    /// The compiler does not recognize the future as `Send` if an `async` closure captures variables. On a task of its own
-    /// (`tokio::spawn`), use [`Client::run_boxed`].
+    /// The compiler does not recognize the future as `Send` if an `async` closure captures variables. On a separate
+    /// task (`tokio::spawn`), use [`Client::run_boxed`].
     ///
     /// # Errors
     /// The error of `work`; [`Error::Aborted`] after a final abort or the last attempt; see [`Error`].
@@ -85,8 +85,8 @@ impl Client {
         }
     }
 
-    /// Like [`Client::run`], for work that returns a boxed future. What this returns is `Send`, so it can run on a task of its
-    /// own. The work is called once per attempt, so it clones what its future takes along.
+    /// Runs like [`Client::run`], for work that returns a boxed future. The returned future is `Send`, so it can run on
+    /// a separate task. The work is called once per attempt, so it must clone the values that its future takes.
     ///
     /// ```no_run
     /// # async fn example(client: tribunal_client::Client) -> Result<(), tribunal_client::Error> {
@@ -108,13 +108,13 @@ impl Client {
     /// ```
     ///
     /// # Errors
-    /// As those of [`Client::run`].
+    /// As for [`Client::run`].
     pub async fn run_boxed<T, E: From<Error>>(
         &self,
         options: BeginOptions,
         mut work: impl for<'t> FnMut(&'t mut Transaction) -> BoxedWork<'t, T, E>,
     ) -> Result<(T, Committed), E> {
-        // Not by way of `run`: the future of its closure would not be `Send` either.
+        // Does not use `run`: the future of its closure would not be `Send` either.
         let mut run = Run::new(self, options);
         loop {
             let mut txn = run.begin().await?;
@@ -125,7 +125,8 @@ impl Client {
         }
     }
 
-    /// Commits. [`Error::Unavailable`] means that nothing was decided: the id makes it safe to send the same again.
+    /// Commits, and retries on [`Error::Unavailable`], which means that nothing was decided: the id makes it safe to
+    /// send the same again.
     async fn commit_retrying(&self, prepared: &PreparedCommit, attempts: &mut Attempts<'_>) -> Result<Outcome, Error> {
         loop {
             match self.commit(prepared).await {
@@ -136,7 +137,7 @@ impl Client {
     }
 }
 
-/// One run: its attempts so far.
+/// One run and its attempts so far.
 struct Run<'c> {
     client: &'c Client,
     options: BeginOptions,
@@ -158,7 +159,7 @@ impl<'c> Run<'c> {
                 Err(error) => self.attempts.failed(None, error).await?,
             }
         };
-        // Rules that let the oldest work win see since when this one is retried.
+        // Rules in which the oldest work wins see when this work was first attempted.
         match self.first_attempt_ms {
             None => self.first_attempt_ms = txn.id_ms(),
             Some(ms) => txn.set_first_attempt_ms(ms),
@@ -166,7 +167,7 @@ impl<'c> Run<'c> {
         Ok(txn)
     }
 
-    /// Commits what the work has done. Returns `None` if it is to be done again.
+    /// Commits the transaction. Returns `None` if the work is to run again.
     async fn end<T, E: From<Error>>(
         &mut self,
         txn: &Transaction,
@@ -204,7 +205,7 @@ struct Attempts<'h> {
 /// The refusal of a row.
 struct Refused {
     epoch: Epoch,
-    /// What the attempt had read.
+    /// Versions that the attempt had read.
     read: Vec<RowVersion>,
 }
 
@@ -244,17 +245,17 @@ impl<'h> Attempts<'h> {
         }
     }
 
-    /// Tells whether another attempt may pass.
+    /// Returns whether another attempt may succeed.
     fn may_pass(&mut self, txn: &Transaction, aborted: &Aborted) -> Result<bool, Error> {
         match aborted.reason.as_str() {
-            // The client itself fenced the transaction, because the request was lost: the work was not refused.
+            // The client itself fenced the transaction because the request was lost: the work was not refused.
             "fenced" => return Ok(true),
             "row_exists" | "row_missing" if aborted.retryable => {}
             _ => return Ok(aborted.retryable),
         }
-        // Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch
-        // that refused the row. If that reads the same, the work does not depend on what has changed. If it reads something
-        // else, a further commit may have come between, as before the first refusal.
+        // Work that reads nothing would write the same again. Other work gets a fresh read: an attempt whose snapshot
+        // includes the epoch that refused the row. If that attempt reads the same, the work does not depend on the
+        // change. If it reads something else, another commit may have intervened, as before the first refusal.
         if txn.is_blind() {
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! What a client has committed, so that its later transactions see it.
+//! A client's own commits, so that its later transactions see them.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -27,7 +27,7 @@ impl Session {
         }
     }
 
-    /// Forgets a token that the service does not know, and those of the epochs after it: its log has been replaced by one that
+    /// Drops a token that the service does not know, and those of later epochs: its log has been replaced by one that
     /// does not reach them.
     pub(crate) fn forget(&self, token: &str) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ impl Session {
         latest.get(store).map(|(epoch, _)| *epoch)
     }
 
-    /// Returns the token of the latest commit to these stores, or to any store if none is named.
+    /// Returns the token of the latest commit to these stores, or to any store if `stores` is empty.
     pub(crate) fn token(&self, stores: &[String]) -> Option<String> {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let named = latest.iter().filter(|(store, _)| stores.is_empty() || stores.contains(store));

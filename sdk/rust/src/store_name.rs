@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A store's name. Names that share their text are equal without a look at it: a transaction orders its rows by store and key,
-/// and most of them are in one store.
+/// A store's name. Names that share their text compare as equal without reading it: a transaction orders its rows by
+/// store and key, and most of them are in one store.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreName(Arc<str>);
 

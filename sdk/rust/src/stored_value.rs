@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use crate::Error;
 
-/// The JSON of a value as it was posted: digits, order and repetition of members, and whitespace included. A binary value has the
-/// form `{"$b64": "..."}`. Two are equal if their text is.
+/// The JSON of a value as it was posted, including digits, order and repetition of members, and whitespace. A binary
+/// value has the form `{"$b64": "..."}`. Two values are equal if their text is.
 #[derive(Clone, Debug)]
 pub struct StoredValue(Box<RawValue>);
 
@@ -24,10 +24,10 @@ impl StoredValue {
         self.0.get()
     }
 
-    /// Parses it.
+    /// Parses the value.
     ///
     /// # Errors
-    /// If it is of another type.
+    /// If the value is of another type.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_str(self.get())
             .map_err(|error| Error::misuse(format!("the value is of another type: {error}")))
@@ -48,7 +48,7 @@ impl fmt::Display for StoredValue {
     }
 }
 
-/// Within JSON, it is its text.
+/// Serialises as its own text within JSON.
 impl Serialize for StoredValue {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.0.serialize(serializer)

@@ -1,5 +1,5 @@
-//! Commits over one connection: written as they come, answered as they are decided. With one endpoint, a commit that the
-//! service may have taken in is never written again; with several, it is written to the next one, with the same id.
+//! Commits over one connection: written as they arrive, answered as they are decided. With one endpoint, a commit that
+//! the service may have accepted is never written again; with several, it is written to the next one, with the same id.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,20 +13,22 @@ use crate::failover::{Failure, ROUNDS_MAX, listed};
 use crate::link::{Delivered, Delivery, Link, NotTaken, Place};
 use crate::{Client, Error, Outcome, PreparedCommit};
 
-/// Commits that may wait for their verdicts: as many as the service takes in.
+/// Maximum number of commits that await their verdicts; the service accepts the same number.
 const COMMITS_MAX: usize = 1024;
 /// Bytes of their lines.
 const BYTES_MAX: usize = 4 * 1024 * 1024;
-/// A longer commit is a request of its own: a stream takes it only if the tenant's quota has room for another request, and
-/// ends otherwise.
+/// Longest line. A longer commit is a separate request: a stream accepts it only if the tenant's quota has room for
+/// another request, and otherwise ends.
 const LINE_BYTES_MAX: usize = 1024 * 1024;
-/// How often a commit that the only endpoint certainly did not take in is written: a stream may end at any time.
+/// Maximum number of times that a commit is written if the only endpoint certainly did not accept it: a stream may end
+/// at any time.
 const ATTEMPTS_MAX: u32 = 2;
 
-/// A stream of commits, over a connection of its own. Clones share it; many tasks may commit at the same time.
+/// A stream of commits, over a separate connection. Clones share it; many tasks may commit at the same time.
 ///
-/// It connects on first use and again when the connection was lost. When the last clone is dropped, it ends. The connection
-/// belongs to the tokio runtime of the commit that opened it, so use a stream on one runtime, or one that keeps running.
+/// It connects on first use, and again after the connection was lost. It ends when the last clone is dropped. The
+/// connection belongs to the tokio runtime of the commit that opened it, so use a stream on one runtime, or on one that
+/// keeps running.
 #[derive(Clone)]
 pub struct CommitStream {
     inner: Arc<Inner>,
@@ -48,8 +50,8 @@ impl Drop for Inner {
 }
 
 impl Client {
-    /// Opens a stream of commits: for engines that commit all the time, and for whom a request each, or a batch, is too
-    /// slow. Sends nothing yet.
+    /// Opens a stream of commits, for engines that commit constantly and for which a request per commit, or a batch, is
+    /// too slow. Sends nothing yet.
     #[must_use]
     pub fn commit_stream(&self) -> CommitStream {
         let inner = Inner {
@@ -63,13 +65,13 @@ impl Client {
 }
 
 impl CommitStream {
-    /// Asks for the verdict of a prepared commit, as [`Client::commit`] does. Waits before that while 1,024 commits, or
-    /// 4 MiB of them, have no verdict yet. Commits that wait at the same time may be decided in any order. A commit with
-    /// a `traceparent`, because a stream has one trace context, and one of more than 1 MiB are requests of their own. If the
-    /// future is dropped, a commit that was written arrives all the same.
+    /// Requests the verdict of a prepared commit, as [`Client::commit`] does. First waits while 1,024 commits, or 4 MiB
+    /// of them, have no verdict yet. Commits that wait at the same time may be decided in any order. A commit with a
+    /// `traceparent`, because a stream has one trace context, or of more than 1 MiB is a separate request. If the
+    /// future is dropped, a commit that was already written still arrives.
     ///
-    /// When the connection is lost, the commit is written to the next endpoint with the same id; if there is only one, or no
-    /// other answers, the outcome is requested by the id. Until it is known, nothing is returned.
+    /// When the connection is lost, the commit is written to the next endpoint with the same id; if there is only one,
+    /// or no other one responds, the outcome is requested by the id. Nothing is returned until it is known.
     ///
     /// # Errors
     /// See [`Error`].
@@ -82,7 +84,7 @@ impl CommitStream {
         item.write_to(&mut line);
         match self.inner.delivered(&prepared.txn_id, &line, item.wait()).await {
             Some(reply) => client.settled(&prepared.txn_id, reply).await,
-            // The stream has this id already: a request of its own gets the verdict of the first.
+            // The stream already has this id: a separate request gets the verdict of the first.
             None => client.commit_item(item).await,
         }
     }
@@ -93,7 +95,7 @@ impl Inner {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a link that takes lines.
+    /// Returns a link that accepts lines.
     fn open_link(&self) -> Arc<Link> {
         let mut current = self.current();
         match &*current {
@@ -110,8 +112,8 @@ impl Inner {
         Some(Place { _commit: commit, _bytes: bytes })
     }
 
-    /// Writes a line and waits for its reply; `None` if the id waits for one already. With several endpoints, it is written
-    /// again after each failure, within the timeout and the time that the service may wait.
+    /// Writes a line and waits for its reply; `None` if a line with this id already awaits one. With several endpoints,
+    /// it is written again after each failure, within the timeout and the time that the service may wait.
     async fn delivered(&self, txn_id: &str, line: &[u8], wait: Duration) -> Option<Reply> {
         let endpoints = self.client.connection().endpoints();
         let urls = endpoints.urls();
@@ -135,7 +137,7 @@ impl Inner {
             let comes = match link.write(txn_id, line, free) {
                 Delivery::Written(comes) => comes,
                 Delivery::Repeated => return None,
-                // It ended just now; the next one is new.
+                // The link has just ended; the next one is new.
                 Delivery::Over(free) => {
                     place = Some(free);
                     continue;
@@ -144,7 +146,7 @@ impl Inner {
             attempts += 1;
             let mut share = wait + timeout / count;
             if attempts < count {
-                // Another one has not been asked.
+                // Another endpoint is untried.
                 share = share.min(wait + endpoints.timeout());
             }
             let delivered = match self.awaited(&link, comes, whole, share).await {
@@ -172,7 +174,8 @@ impl Inner {
         Some(Err(NoAnswer { text, never_sent: !maybe_taken, hopeless: false, retry_after: None }))
     }
 
-    /// Waits for the reply to a line. A link that is silent for its share of the timeout is cut if there are other endpoints.
+    /// Waits for the reply to a line. If there are other endpoints, a link that is silent for its share of the timeout
+    /// is cut.
     async fn awaited(
         &self,
         link: &Link,
@@ -197,7 +200,7 @@ impl Inner {
         }
     }
 
-    /// Lets further lines go to another endpoint. Replies to what was written still come.
+    /// Directs further lines to another endpoint. Replies to written lines still arrive.
     fn leave(&self, link: &Arc<Link>) {
         let mut current = self.current();
         if current.as_ref().is_some_and(|open| Arc::ptr_eq(open, link)) {
@@ -208,7 +211,7 @@ impl Inner {
     }
 }
 
-/// Returns why a reply is no answer, so that the commit is to be written elsewhere.
+/// Returns why a reply is not usable, so that the commit is to be written elsewhere.
 fn failure_of(reply: &Reply) -> Option<Failure> {
     match reply {
         Ok(Verdict::Response(answer)) => Failure::of_reply(&Ok(answer.clone())),

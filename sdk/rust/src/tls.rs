@@ -10,7 +10,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 
 use crate::Error;
 
-/// Returns a configuration that trusts the authorities of `ca_file`, or without one those of this machine.
+/// Returns a configuration that trusts the authorities of `ca_file`, or, without one, those of the local machine.
 ///
 /// # Errors
 /// [`Error::Misuse`] if there are none.
@@ -64,7 +64,7 @@ fn of_machine() -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Returns what to do about an error of TLS; `None` for other errors.
+/// Returns the advice for a TLS error; `None` for other errors.
 pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
     use CertificateError as C;
     Some(match found_in(error)? {
@@ -98,7 +98,7 @@ pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
     })
 }
 
-/// Tells whether the server's certificate was refused: a retry cannot help. Other errors of TLS may be temporary.
+/// Returns whether the server's certificate was refused: a retry cannot help. Other TLS errors may be temporary.
 pub(crate) fn is_refusal(error: &(dyn StdError + 'static)) -> bool {
     matches!(found_in(error), Some(rustls::Error::InvalidCertificate(_)))
 }
@@ -109,7 +109,7 @@ pub(crate) fn hint(error: &(dyn StdError + 'static)) -> &'static str {
     if find(error, &ended).is_some() { "; does it speak TLS there? If not, say `http://`" } else { "" }
 }
 
-/// Returns a hint for an answer that is not HTTP, as of a server that expects TLS.
+/// Returns a hint for a response that is not HTTP, as from a server that expects TLS.
 pub(crate) fn plain_hint(error: &(dyn StdError + 'static)) -> &'static str {
     if find(error, &hyper::Error::is_parse).is_some() {
         "; does it speak TLS there? If so, say `https://`, unless it is the port of a node for other nodes"
@@ -118,12 +118,12 @@ pub(crate) fn plain_hint(error: &(dyn StdError + 'static)) -> &'static str {
     }
 }
 
-/// Finds the error of TLS within another one.
+/// Finds the TLS error within another error.
 fn found_in<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls::Error> {
     find(error, &|_: &rustls::Error| true)
 }
 
-/// Finds an error of some type within another one: I/O errors contain errors that are not their sources.
+/// Finds an error of type `E` within another one: I/O errors contain errors that are not their sources.
 fn find<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static), fits: &dyn Fn(&E) -> bool) -> Option<&'a E> {
     if let Some(found) = error.downcast_ref::<E>().filter(|found| fits(found)) {
         return Some(found);

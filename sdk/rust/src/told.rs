@@ -1,4 +1,5 @@
-//! What a reply tells of a commit: its outcome, that there is none, or nothing that is certain. Asks nobody.
+//! The information in the reply to a commit: its outcome, the certainty that there is none, or nothing certain. Sends
+//! no requests.
 
 use tribunal_api::Problem;
 
@@ -8,11 +9,11 @@ use crate::connection::Answer;
 use crate::wire_outcome::WireOutcome;
 use crate::{Error, Outcome};
 
-/// What a reply tells of a commit.
+/// The information in the reply to a commit.
 pub(crate) enum Told {
     /// Its outcome, or an error after which there will be none.
     Decided(Result<Outcome, Error>),
-    /// Not what became of it, for this reason: the outcome must be requested by the id.
+    /// The outcome is uncertain, for this reason: it must be requested by the id.
     Lost(String),
 }
 
@@ -21,7 +22,7 @@ impl Told {
         match reply {
             Ok(Verdict::Response(answer)) if is_settled(&answer) => {
                 let outcome = read(&answer).and_then(|outcome| decision(outcome, answer.replayed, answer.traceparent));
-                // A refusal is none, whatever its form. After a success the commit may have taken effect.
+                // A refusal is not an outcome, whatever its form. After a success, the commit may have taken effect.
                 Told::of_outcome(outcome, answer.status.is_success())
             }
             Ok(Verdict::Response(answer)) => Told::Lost(answer.refusal_text()),
@@ -46,15 +47,16 @@ impl Told {
     }
 }
 
-/// Tells whether a response to a commit has its outcome, or that there is none. An error of a server that is not Tribunal, such
-/// as the 503 of a proxy whose connection broke, does not tell whether the commit was passed on.
+/// Returns whether a response to a commit has its outcome, or establishes that there is none. An error from a server
+/// other than Tribunal, such as the 503 of a proxy whose connection broke, does not reveal whether the commit was
+/// passed on.
 pub(crate) fn is_settled(answer: &Answer) -> bool {
     let is_of_service = || serde_json::from_slice::<Problem>(&answer.body).is_ok();
     tells_outcome(answer.status.as_u16()) && (!answer.status.is_server_error() || is_of_service())
 }
 
-/// Tells whether a status is no reason to ask for the verdict. 409: the same id is waiting for it. The others do not tell
-/// whether the commit was accepted.
+/// Returns whether a status makes a request for the verdict unnecessary. 409: a commit with the same id is waiting for
+/// it. The other statuses do not reveal whether the commit was accepted.
 fn tells_outcome(status: u16) -> bool {
     !matches!(status, 409 | 500 | 502 | 504)
 }
@@ -62,7 +64,7 @@ fn tells_outcome(status: u16) -> bool {
 /// Returns the verdict.
 ///
 /// # Errors
-/// The problem in its place; [`Error::ServerMisbehaved`] if there is neither.
+/// The problem in place of the verdict; [`Error::ServerMisbehaved`] if there is neither.
 pub(crate) fn decision(outcome: WireOutcome, replayed: bool, traceparent: Option<String>) -> Result<Outcome, Error> {
     match outcome.problem {
         Some(problem) => Err(Error::of_problem(problem)),

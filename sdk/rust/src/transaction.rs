@@ -1,6 +1,6 @@
 //! An open transaction: it collects reads and writes in memory until the commit.
 //!
-//! To give up, drop it: it exists nowhere else.
+//! To abandon it, drop it: it exists nowhere else.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -35,13 +35,13 @@ pub struct Transaction {
     first_attempt_ms: Option<u64>,
     session: Option<String>,
     snapshots: BTreeMap<String, String>,
-    /// Names of the stores that it uses, shared by its rows. Few.
+    /// Names of the stores that it uses, shared by its rows. There are few.
     stores: Vec<StoreName>,
     /// First reads; later reads of a row return the same.
     reads: BTreeMap<RowName, Seen>,
     /// Prefetched rows, which do not count as read until the caller gets them.
     fetched: BTreeMap<RowName, Seen>,
-    /// Ranges that were fetched ahead, and are no reads until somebody scans them.
+    /// Prefetched ranges, which do not count as read until the caller scans them.
     fetched_ranges: BTreeMap<(String, KeyRange), RangeRows>,
     ranges: Vec<Range>,
     writes: BTreeMap<RowName, PendingWrite>,
@@ -52,11 +52,11 @@ struct Seen {
     version: Option<Version>,
     /// Known only for rows that were read through this transaction.
     value: Option<Value>,
-    /// Seen by a scan, which has observed its range as well.
+    /// Whether a scan returned the row; the scan has observed its range as well.
     in_range: bool,
 }
 
-/// A commit that can be repeated, or sent in a batch: the same id and body get the same verdict.
+/// A commit that can be repeated or sent in a batch: the same id and body get the same verdict.
 #[derive(Clone, Debug)]
 pub struct PreparedCommit {
     /// The transaction, and the idempotency key.
@@ -103,32 +103,32 @@ impl Transaction {
         &self.id
     }
 
-    /// Returns the snapshot of a store; `None` if it was not named at Begin.
+    /// Returns the snapshot of a store; `None` if the store was not named at Begin.
     ///
     /// # Errors
-    /// [`Error::ServerMisbehaved`] if the response to Begin has another form.
+    /// [`Error::ServerMisbehaved`] if the response to Begin was malformed.
     pub fn snapshot(&self, store: &str) -> Result<Option<Epoch>, Error> {
         self.snapshots.get(store).map(|text| wire::epoch(text)).transpose()
     }
 
-    /// Sets the snapshot at which the engine has read a store in its own storage: ranges and level `snapshot` need one. It is
-    /// the last epoch that the storage had applied completely.
+    /// Sets the snapshot at which the engine has read a store in its own storage; required for ranges and level
+    /// `snapshot`. It is the last epoch that the storage had applied completely.
     pub fn set_snapshot(&mut self, store: &str, epoch: Epoch) {
         self.snapshots.insert(store.to_owned(), epoch.to_string());
     }
 
-    /// Sets the weight for conflict rules that use it.
+    /// Sets the priority, for conflict rules that use it.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = Some(priority);
     }
 
-    /// Sets when this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win.
-    /// [`Client::run`] does it by itself.
+    /// Sets when this work was first attempted, Unix milliseconds, for conflict rules in which the oldest work wins.
+    /// [`Client::run`] sets it automatically.
     pub fn set_first_attempt_ms(&mut self, ms: u64) {
         self.first_attempt_ms = Some(ms);
     }
 
-    /// Returns the time in the transaction's id, Unix milliseconds; `None` if the id is no UUIDv7.
+    /// Returns the time in the transaction's id, Unix milliseconds; `None` if the id is not a UUIDv7.
     pub(crate) fn id_ms(&self) -> Option<u64> {
         let id = uuid::Uuid::parse_str(&self.id).ok().filter(|id| id.get_version_num() == 7)?;
         u64::try_from(id.as_u128() >> 80).ok()
@@ -144,8 +144,8 @@ impl Transaction {
         self.traceparent = traceparent;
     }
 
-    /// Reads a row of an embedded store, own writes included. Later reads of the row return the same, and so does a read
-    /// after a scan that returned it.
+    /// Reads a row of an embedded store, including own writes. Later reads of the row return the same, and so does a
+    /// read after a scan that returned the row.
     ///
     /// # Errors
     /// See [`Error`].
@@ -223,14 +223,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Keeps a range that was read ahead.
+    /// Stores a prefetched range.
     pub(crate) fn fetched_range(&mut self, store: String, range: KeyRange, found: RangeRows) {
         self.fetched_ranges.insert((store, range), found);
     }
 
-    /// Reads the first `limit` rows of `start..end` of an embedded store, own writes included, and observes the part of the
-    /// range that was read: if it returns fewer rows, there are no more. An empty `end` is the end of the store. If it fails,
-    /// or its future is dropped, nothing counts as read.
+    /// Reads the first `limit` rows of `start..end` of an embedded store, including own writes, and observes the part
+    /// of the range that was read: if it returns fewer rows, there are no more. An empty `end` is the end of the store.
+    /// If it fails, or its future is dropped, nothing counts as read.
     ///
     /// # Errors
     /// [`Error::Misuse`] if the limit is not from 1 to 10,000; see [`Error`].
@@ -266,7 +266,7 @@ impl Transaction {
             found.truncate(limit);
             upto = found.last().map_or(upto, |last| key_after(&last.key));
         }
-        // Not before all pages are there: what the caller never got is no read, and no range covers it.
+        // Only after all pages have arrived: rows that the caller never got are not reads, and no range covers them.
         self.observe_range(store, first, &upto);
         for row in read.into_iter().filter(|row| upto.is_empty() || row.key < upto) {
             let name = self.name(store, &row.key);
@@ -275,7 +275,7 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Reads rows of a range, as many as the service returns at once, at the snapshot of the store or later.
+    /// Reads rows of a range, as many as the service returns in one response, at the snapshot of the store or later.
     async fn page(&self, store: &str, start: &[u8], end: &[u8], limit: usize) -> Result<RangeRows, Error> {
         let (range, snapshot) = (KeyRange::new(start, end, limit), self.snapshot(store)?);
         let session = self.session.clone().filter(|_| snapshot.is_some());
@@ -283,7 +283,7 @@ impl Transaction {
         Ok(RangeRows { rows: page.rows, more: page.more })
     }
 
-    /// Returns how many rows of a range this transaction deletes: as many more have to be read.
+    /// Returns how many rows of a range this transaction deletes; this many additional rows have to be read.
     fn deleted(&mut self, store: &str, start: &[u8], end: &[u8]) -> usize {
         let name = self.store(store);
         let within = |key: &[u8]| key >= start && (end.is_empty() || key < end);
@@ -291,7 +291,7 @@ impl Transaction {
         writes.filter(|((of, key), write)| *of == name && write.op == WriteOp::Delete && within(key)).count()
     }
 
-    /// Returns the rows of `start..end` as this transaction leaves them, given those that were read.
+    /// Returns the rows of `start..end` after this transaction's writes, given the rows that were read.
     fn with_own_writes(&mut self, store: &str, start: &[u8], end: &[u8], read: &[Row]) -> Result<Vec<Row>, Error> {
         let mut rows: BTreeMap<Vec<u8>, Row> = read.iter().map(|found| (found.key.clone(), found.clone())).collect();
         let store_name = self.store(store);
@@ -319,7 +319,8 @@ impl Transaction {
         self.reads.entry(name).or_insert(Seen::read(version, None));
     }
 
-    /// Records that the engine has read the keys `start..end` in its own storage; an empty `end` is the end of the store.
+    /// Records that the engine has read the keys `start..end` in its own storage; an empty `end` is the end of the
+    /// store.
     pub fn observe_range(&mut self, store: &str, start: impl AsRef<[u8]>, end: impl AsRef<[u8]>) {
         let (start, end) = (start.as_ref(), end.as_ref());
         let mut range = Range { store: store.to_owned(), ..Range::default() };
@@ -374,8 +375,8 @@ impl Transaction {
         self.write(store, key.as_ref(), WriteOp::Add, Some(wire::raw(&delta)?))
     }
 
-    /// Adds to an integer row, or to `or` if the row is missing: then it is created. Such adds do not conflict with each
-    /// other either; the first creates the row.
+    /// Adds to an integer row, or creates it with `or` plus the delta if it is missing. Such adds do not conflict with
+    /// each other either; the first one creates the row.
     ///
     /// # Errors
     /// As [`Transaction::insert`].
@@ -384,11 +385,11 @@ impl Transaction {
         self.merge(store, key.as_ref(), add)
     }
 
-    /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write it, or
-    /// only adds to it.
+    /// Returns the transaction's own write of a row: `Some(None)` if it deletes the row, `None` if it does not write
+    /// it, or only adds to it.
     ///
     /// # Errors
-    /// None for values that were written by this transaction.
+    /// Never for values that this transaction wrote.
     pub fn own_write(&self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Option<Value>>, Error> {
         match self.writes.get(&(StoreName::new(store), key.as_ref().to_vec())) {
             None | Some(PendingWrite { op: WriteOp::Add, .. }) => Ok(None),
@@ -401,30 +402,30 @@ impl Transaction {
         self.writes.keys().filter(move |(written, _)| **written == *store).map(|(_, key)| key.as_slice())
     }
 
-    /// Tells whether the transaction writes nothing.
+    /// Returns whether the transaction has no writes.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Tells whether the transaction has read nothing.
+    /// Returns whether the transaction has no reads.
     #[must_use]
     pub fn is_blind(&self) -> bool {
         self.reads.is_empty() && self.ranges.is_empty()
     }
 
-    /// Returns the version of each row that the transaction has read, in order.
+    /// Returns the version of each row that the transaction has read, in row order.
     pub(crate) fn versions_read(&self) -> Vec<RowVersion> {
         let reads = self.reads.iter();
         reads.map(|((store, key), seen)| (store.to_string(), key.clone(), seen.version)).collect()
     }
 
-    /// Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. If the future is dropped,
-    /// the outcome is in doubt: [`Client::status`] requests it by the [`Transaction::id`], and [`Client::commit`] can repeat
-    /// what [`Transaction::prepare`] returned.
+    /// Requests the verdict. If the reply is lost, the verdict is requested by the transaction's id. If the future is
+    /// dropped, the outcome is in doubt: [`Client::status`] requests it by the [`Transaction::id`], and
+    /// [`Client::commit`] can repeat the result of [`Transaction::prepare`].
     ///
     /// # Errors
-    /// See [`Error`]; [`Error::OutcomeUnknown`] only if that fails for
+    /// See [`Error`]; [`Error::OutcomeUnknown`] only if the request by id also fails for
     /// [`ClientOptions::resolve_timeout`](crate::ClientOptions).
     pub async fn commit(self) -> Result<Outcome, Error> {
         let (item, client) = (self.commit_item()?, self.client.clone());
@@ -432,7 +433,7 @@ impl Transaction {
         client.commit_item(item).await
     }
 
-    /// Tells whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing.
+    /// Returns whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing.
     ///
     /// # Errors
     /// See [`Error`].
@@ -440,7 +441,8 @@ impl Transaction {
         self.client.validate(&self.prepare()).await
     }
 
-    /// Aborts the transaction at the service, and returns its verdict. Not needed to give up: dropping it is enough.
+    /// Aborts the transaction at the service, and returns its verdict. Not required to abandon it: dropping it is
+    /// enough.
     ///
     /// # Errors
     /// See [`Error`].
@@ -448,7 +450,7 @@ impl Transaction {
         self.client.abort(&self.id).await
     }
 
-    /// Creates the commit request, for example for [`Client::batch`]. It has what was read and written so far, and nothing later.
+    /// Creates the commit request, for example for [`Client::batch`]. It contains the reads and writes so far.
     #[must_use]
     pub fn prepare(&self) -> PreparedCommit {
         let reads = self.sent_reads().map(|((store, key), seen)| {
@@ -474,7 +476,7 @@ impl Transaction {
         PreparedCommit { txn_id: self.id.clone(), request, traceparent: self.traceparent.clone() }
     }
 
-    /// Serializes the commit; the same body as that of [`Transaction::prepare`].
+    /// Serializes the commit with the same body as [`Transaction::prepare`].
     pub(crate) fn commit_item(&self) -> Result<CommitItem, Error> {
         let options = CommitOptions {
             isolation: self.isolation,
@@ -495,11 +497,11 @@ impl Transaction {
         CommitItem::new(self.id.clone(), self.traceparent.clone(), self.ack, kind, body.finish())
     }
 
-    /// Returns the rows that were read and that the commit has to name. At `serializable`, a range is compared with all
-    /// writes since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The
-    /// other levels need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is
-    /// an update of it. A row that is written is always named: in a store of declared existence, that it was read tells
-    /// that it exists.
+    /// Returns the rows read that the commit has to name. At `serializable`, a range is compared with all writes since
+    /// the snapshot, including those of the commit's own epoch, so the rows of a scan would be checked twice. The other
+    /// levels need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is an
+    /// update of it. A row that is written is always named: in a store of declared existence, its read states that it
+    /// exists.
     fn sent_reads(&self) -> impl Iterator<Item = (&RowName, &Seen)> {
         let serializable = self.isolation == IsolationLevel::Serializable;
         self.reads
@@ -557,13 +559,13 @@ fn value_or_null(found: ReadRow) -> Result<Value, Error> {
     wire::value_of(found.value, found.value_b64)?.as_deref().map_or(Ok(Value::Null), wire::parsed)
 }
 
-/// Returns what an add leaves in a row, given the row's value.
+/// Returns the value of a row after an add.
 fn after_add(add: &PendingWrite, row: Option<&Value>) -> Result<Value, Error> {
     let row = row.map(wire::raw).transpose()?;
     wire::parsed(&add.added_to(row.as_deref())?)
 }
 
-/// Returns the first key after a key.
+/// Returns the immediate successor of a key.
 fn key_after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }

@@ -7,7 +7,7 @@ use crate::client::read;
 use crate::{Client, Error, wire};
 
 impl Client {
-    /// Registers the receiver of a store's log, or changes the one that is registered. Durable on return.
+    /// Registers the receiver of a store's log, or changes the registered one. Durable on return.
     ///
     /// # Errors
     /// [`Error::ClientMistake`] if the URL is not allowed, or `after` is not a position of the log; see [`Error`].

@@ -8,7 +8,7 @@ use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};
 
 use crate::Error;
 
-/// Splits a key into the two wire fields: text if it is UTF-8, else base64.
+/// Splits a key into the two wire fields: text if it is UTF-8, otherwise base64.
 pub(crate) fn key_fields(key: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(key) {
         Ok(text) => (Some(text.to_owned()), None),
@@ -25,7 +25,7 @@ pub(crate) fn key_of(text: Option<String>, base64: Option<String>) -> Result<Opt
     }
 }
 
-/// Joins the two wire fields of a value; a binary value keeps the form in which it is stored.
+/// Joins the two wire fields of a value; a binary value retains its stored form.
 pub(crate) fn value_of(json: Option<Box<RawValue>>, base64: Option<String>) -> Result<Option<Box<RawValue>>, Error> {
     match (json, base64) {
         (Some(json), _) => Ok(Some(json)),

@@ -1,6 +1,6 @@
-//! Outcomes as they arrive. They have the members of the API's [`TxnOutcome`](tribunal_api::TxnOutcome), but can be read as
-//! well if a newer service uses names that this client does not know: that a transaction aborted is certain, whatever the
-//! reason is called.
+//! Outcomes in their wire form. They have the members of the API's [`TxnOutcome`](tribunal_api::TxnOutcome), but can
+//! also be parsed if a newer service uses names that this client does not know: it is certain that a transaction
+//! aborted, whatever the name of the reason.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(crate) struct WireOutcome {
     pub problem: Option<Problem>,
 }
 
-/// What defeated a transaction.
+/// A row or range that defeated a transaction.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct WireConflict {
     pub store: String,
@@ -49,12 +49,12 @@ pub(crate) struct WireConflict {
 #[serde(untagged)]
 pub(crate) enum Status {
     Known(TxnState),
-    /// Nothing is certain but that the service is newer than this client.
+    /// A status that this client does not know: the service is newer.
     Other(String),
 }
 
 impl Status {
-    /// Returns what is wrong with a status where a verdict was expected.
+    /// Returns the error text for a status where a verdict was expected.
     pub(crate) fn no_verdict(&self) -> String {
         match self {
             Status::Known(state) => format!("status {state:?} where a verdict was expected"),
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// A member that the API gets must be added here, or there.
+    /// A member that is added to the API must be added here, or in the list below.
     #[test]
     fn an_outcome_has_the_members_that_the_api_has() {
         let conflict = Conflict { key: Some("a".into()), by_txn: Some("b".into()), ..Conflict::default() };

@@ -11,12 +11,12 @@ pub(crate) struct PendingWrite {
     pub op: WriteOp,
     /// Absent for a delete.
     pub value: Option<Box<RawValue>>,
-    /// Of an add: what it adds to if the row is missing.
+    /// For an add: the start value if the row is missing.
     pub or: Option<i64>,
 }
 
 impl PendingWrite {
-    /// Returns what an add leaves in a row, given the row's value.
+    /// Returns the value of a row after an add.
     pub(crate) fn added_to(&self, row: Option<&RawValue>) -> Result<Box<RawValue>, Error> {
         match (row, self.or) {
             (None, Some(or)) => sum(Some(&wire::raw(&or)?), self.value.as_deref()),
@@ -25,7 +25,7 @@ impl PendingWrite {
     }
 }
 
-/// What is known of the row before the transaction.
+/// The transaction's knowledge of the row before its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Present,
@@ -33,7 +33,7 @@ pub(crate) enum Known {
     Unread,
 }
 
-/// Merges a further operation into the one before; `None` if nothing is left to do.
+/// Merges an operation into the preceding one; `None` if they cancel out.
 pub(crate) fn merge(before: PendingWrite, next: PendingWrite, row: Known) -> Result<Option<PendingWrite>, Error> {
     use WriteOp::{Add, Delete, Insert, Put, Update};
     let op = match (before.op, next.op) {
@@ -108,7 +108,8 @@ mod tests {
                     let one_by_one = apply(row, &write(first, 3)).and_then(|row| apply(row, &write(second, 4)));
                     match merge(write(first, 3), write(second, 4), known) {
                         Ok(Some(merged)) => {
-                            // Existence may be checked later than one by one, never differently for a commit.
+                            // The merged operation may check existence later than the single ones, but a commit never
+                            // has another result.
                             if let Some(expected) = one_by_one {
                                 assert_eq!(apply(row, &merged), Some(expected), "{first:?} {second:?} {row:?}");
                             }

@@ -1,4 +1,4 @@
-//! What every handler shares: the node, the bounds, the counters; and the shapes of their answers.
+//! State shared by all handlers (the node, the bounds, the counters), and the builders of their responses.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -22,19 +22,19 @@ use crate::request::query::path_store;
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Service, ServiceError};
 
-/// A body that took less than this came with its head: nobody can tell a revocation in between from one after it.
+/// A body that took less than this arrived with its head: a revocation in between cannot be told from one after it.
 const BODY_AT_ONCE: Duration = Duration::from_millis(1);
 
-/// Choices of the REST surface.
+/// Options of the REST surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouterOptions {
     /// Time from a request's head to the end of its body.
     pub body_timeout: Duration,
     /// Whether `/v1/debug/*` exists.
     pub debug_routes: bool,
-    /// How often a quiet stream shows that it lives; shorter than the connection's idle time-out.
+    /// Interval at which an idle stream sends a heartbeat; shorter than the connection's idle timeout.
     pub heartbeat: Duration,
-    /// Whether callers must say who they are, and what each tenant may then have in flight.
+    /// Quota of each tenant; `None` if callers need not authenticate.
     pub access: Option<TenantQuota>,
 }
 
@@ -49,46 +49,46 @@ impl Default for RouterOptions {
     }
 }
 
-/// Marks an answer that is written as it comes: nothing on the way may collect it, or compress it.
+/// Marks a response that is written as its content arrives: no layer may collect or compress it.
 #[derive(Clone, Copy, Debug)]
 pub struct Streamed;
 
-/// Marks an answer that is written as it comes, and checks by itself whether its reader is still admitted.
+/// Marks a response that is written as its content arrives, and itself checks whether its reader is still admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChecksCaller;
 
-/// How large an answer was before it was compressed: it is compressed as it is taken.
+/// Size of a response before compression; it is compressed while it is sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WholeBytes(pub u64);
 
-/// Marks an answer that is written while the body of its request is still read. Keeps the request's place among the
-/// tenant's until all clones are dropped.
+/// Marks a response that is written while the body of its request is still being read. Holds the request's permit until
+/// all clones are dropped.
 #[derive(Clone, Debug, Default)]
 pub struct Duplex(Arc<OnceLock<Permit>>);
 
 impl Duplex {
-    /// Keeps the request's place.
+    /// Stores the request's permit.
     pub fn keep(&self, permit: Permit) {
         let kept = self.0.set(permit);
         debug_assert!(kept.is_ok(), "a request has one place");
     }
 }
 
-/// What every handler shares.
+/// State shared by all handlers.
 #[derive(Clone)]
 pub struct App {
     /// The node.
     pub service: Arc<Service>,
-    /// The choices.
+    /// The options.
     pub options: RouterOptions,
-    /// What tenants have in flight.
+    /// The tenants' requests in flight.
     pub tenants: Arc<Tenants>,
-    /// One revocation of a key at a time: each must see what the one before it has left.
+    /// Serialises revocations of keys: each must see the result of the previous one.
     pub revoking: Arc<Mutex<()>>,
 }
 
 impl App {
-    /// Starts with nothing in flight.
+    /// Builds the state with nothing in flight.
     #[must_use]
     pub fn new(service: Service, options: RouterOptions) -> App {
         let unbounded = TenantQuota { requests_max: usize::MAX, bytes_max: usize::MAX };
@@ -100,7 +100,7 @@ impl App {
         }
     }
 
-    /// Takes in the body of a request that must be one of `accepted`.
+    /// Collects the body of a request whose media type must be one of `accepted`.
     ///
     /// # Errors
     /// See [`media_type`] and [`collect`].
@@ -122,7 +122,7 @@ impl App {
         Ok((kind, bytes))
     }
 
-    /// Takes in a body of at most `bytes_max`. A caller whose credential was revoked while it came is refused.
+    /// Collects a body of at most `bytes_max`. Refuses a caller whose credential was revoked in the meantime.
     ///
     /// # Errors
     /// As for [`collect_within`]; 401.
@@ -141,8 +141,8 @@ impl App {
 }
 
 impl App {
-    /// Runs `read` on the catalog, and returns what it returns with the catalog. If it fails because a store is unknown,
-    /// another node may just have created it: the node catches up with the others, and `read` is run again.
+    /// Runs `read` on the catalog, and returns its result with the catalog. If it fails because a store is unknown,
+    /// another node may just have created the store: this node catches up, and `read` runs again.
     ///
     /// # Errors
     /// Those of `read`; 503 if the node cannot catch up.
@@ -163,15 +163,15 @@ impl App {
     /// Returns the store in the path `/v1/stores/{store}` of a request, with the catalog.
     ///
     /// # Errors
-    /// 404 if there is none of that name on any node; 503 if the node cannot tell.
+    /// 404 if no node has a store of this name; 503 if this node cannot catch up.
     pub async fn known_store(&self, parts: &Parts) -> Result<(Arc<StoreSpec>, Arc<Catalog>), ProblemResponse> {
         self.known(|catalog| Ok(path_store(parts.uri.path(), catalog, tenant(parts))?)).await
     }
 
-    /// Has the node catch up with the configuration that others have acknowledged. Returns false if there are no others.
+    /// Catches up with the configuration that other nodes have acknowledged. Returns false if the node runs alone.
     ///
     /// # Errors
-    /// 503 if it cannot.
+    /// 503 if it fails.
     pub async fn catches_up(&self) -> Result<bool, ProblemResponse> {
         let lags = self.service.node.may_lag();
         if lags {
@@ -181,18 +181,18 @@ impl App {
     }
 }
 
-/// Returns a mapping of the node's errors to refusals.
+/// Returns a function that maps the node's errors to problems.
 pub fn refuse(catalog: &Catalog) -> impl FnOnce(ServiceError) -> ProblemResponse + '_ {
     move |error| ProblemResponse::of_service(error, catalog)
 }
 
-/// Answers JSON.
+/// Builds a JSON response.
 #[must_use]
 pub fn json_response(status: StatusCode, json: Vec<u8>) -> Response {
     typed_response(status, "application/json", json)
 }
 
-/// Answers bytes of a type.
+/// Builds a response of a media type.
 #[must_use]
 pub fn typed_response(status: StatusCode, media_type: &'static str, bytes: impl Into<Body>) -> Response {
     let mut response = Response::new(bytes.into());
@@ -201,9 +201,9 @@ pub fn typed_response(status: StatusCode, media_type: &'static str, bytes: impl 
     response
 }
 
-/// Answers a wire type.
+/// Builds a response from a wire type.
 #[must_use]
 pub fn wire_response(status: StatusCode, wire: &impl serde::Serialize) -> Response {
-    // Wire types are maps with string keys and numbers that JSON has: they always serialise.
+    // Wire types are maps with string keys and numbers that JSON can represent: they always serialise.
     json_response(status, serde_json::to_vec(wire).unwrap_or_default())
 }

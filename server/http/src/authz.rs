@@ -1,9 +1,10 @@
-//! Who may do what over HTTP: one layer before all handlers, and the same for commits on their short way, that knows
-//! the caller, looks whether its role may use the route, and whether its tenant has room for one more request.
+//! Authorization over HTTP: one layer before all handlers, and the same checks for commits on the fast path. It
+//! authenticates the caller, checks whether the caller's roles permit the route, and whether the tenant's quota has
+//! room for another request.
 //!
-//! What a route asks for is told by its pattern as the router matched it, never by the path as it came: a trick that
-//! leads to a handler leads to that handler's rule. A pattern without a rule asks for an operator. The tenant of a
-//! request is the caller's and nothing that the request says ([`crate::request::caller::tenant`]).
+//! The requirement of a route follows from the pattern that the router matched, never from the raw path: a crafted path
+//! that reaches a handler is subject to that handler's rule. A pattern without a rule requires an operator. The tenant
+//! of a request is the caller's, regardless of the request's content ([`crate::request::caller::tenant`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +49,7 @@ fn need(method: &Method, pattern: &str) -> Need {
     match pattern {
         "/" | "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/openapi-3.0.json" | "/docs" => Need::Nobody,
         "/metrics" | "/v1/cluster" => of_service(&[Role::Operator, Role::Metrics]),
-        // A tenant's operator gets the figures of its tenant.
+        // A tenant's operator gets the statistics of its own tenant.
         "/v1/stats" => any(&[Role::Operator, Role::Metrics]),
         path if path.starts_with("/v1/txns") => any(&[Role::Engine]),
         "/v1/snapshot" => any(&[Role::Engine, Role::Store, Role::Operator]),
@@ -56,7 +57,7 @@ fn need(method: &Method, pattern: &str) -> Need {
         path if path.starts_with("/v1/consumers") => any(&[Role::Engine, Role::Store, Role::Operator]),
         "/v1/stores/{store}/versions" => any(&[Role::Store, Role::Operator]),
         path if path.starts_with("/v1/stores/{store}/push") => any(&[Role::Operator]),
-        // A read, although its query is too large for anything but a body.
+        // A read, although its query needs a body because of its size.
         "/v1/stores/{store}/rows/read" => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path.starts_with("/v1/stores") && reads => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path.starts_with("/v1/admin/plugins") => of_service(&[Role::PluginAdmin]),
@@ -72,27 +73,27 @@ fn waits_on(method: &Method, pattern: &str) -> bool {
     *method == Method::POST && pattern.starts_with("/v1/txns")
 }
 
-/// Tells whether a route may be used without saying who calls.
+/// Returns whether a route is open to unauthenticated callers.
 pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
     need(method, pattern) == Need::Nobody
 }
 
-/// A request on a connection whose callers are unknown so far; set when one proves who it is.
+/// Marks a request on a connection without an authenticated caller so far; the flag is set once a caller authenticates.
 #[derive(Clone, Debug)]
 pub(crate) struct Stranger(pub Arc<AtomicBool>);
 
-/// How often the credential of a caller who waits is checked again.
+/// Interval at which the credential of a waiting caller is checked again.
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells whether a request decides a transaction. Once its body is whole, its answer is the caller's, whatever happens to
-/// the credential.
+/// Returns whether a request decides a transaction. Once its body is complete, its caller gets the response, even if
+/// the credential is revoked meanwhile.
 fn decides(method: &Method, pattern: &str) -> bool {
     *method == Method::POST
         && matches!(pattern, "/v1/txns/{txn_id}/commit" | "/v1/txns/{txn_id}/abort" | "/v1/txns/batch-commit")
 }
 
-/// Returns who calls a route that asks nobody: somebody with a valid credential is told more. Where keys are not needed,
-/// everybody may do everything.
+/// Returns the caller of an open route: a caller with a valid credential gets more information. Without access control,
+/// every caller may do everything.
 pub(crate) fn caller_of_open_route(app: &App, headers: &HeaderMap) -> Option<Arc<Principal>> {
     if app.options.access.is_none() {
         return Some(everybody());
@@ -100,7 +101,7 @@ pub(crate) fn caller_of_open_route(app: &App, headers: &HeaderMap) -> Option<Arc
     bearer(headers).ok().and_then(|token| app.service.keys.authenticate(token).ok())
 }
 
-/// Refuses a caller whose credential was revoked, or expired, since its request was let in.
+/// Refuses a caller whose credential was revoked, or has expired, since its request was admitted.
 ///
 /// # Errors
 /// 401.
@@ -112,7 +113,7 @@ pub(crate) fn still_admitted(app: &App, headers: &HeaderMap) -> Result<(), Probl
     app.service.keys.authenticate(token).map(drop).map_err(refused)
 }
 
-/// Waits for a response, for as long as its caller may have it.
+/// Waits for a response while its caller remains admitted.
 async fn while_admitted(app: &App, token: &str, response: impl Future<Output = Response>) -> Response {
     let mut response = std::pin::pin!(response);
     loop {
@@ -127,21 +128,21 @@ async fn while_admitted(app: &App, token: &str, response: impl Future<Output = R
     }
 }
 
-/// The layer. Lets a request through with its [`Principal`] in the extensions, or answers it.
+/// The layer. Passes a request on with its [`Principal`] in the extensions, or refuses it.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let (need, waits_on, decides) = match request.extensions().get::<MatchedPath>() {
         Some(pattern) => {
             let (method, pattern) = (request.method(), pattern.as_str());
             (need(method, pattern), waits_on(method, pattern), decides(method, pattern))
         }
-        // There is no such route, and everybody may know that.
+        // The route does not exist, which is no secret.
         None => (Need::Nobody, false, true),
     };
     if need == Need::Nobody {
         return next.run(request).await;
     }
     let bytes = match request.extensions().get::<MatchedPath>() {
-        // It holds no more of its body at a time, and asks for room before it does.
+        // The stream holds at most this much of its body at a time, and reserves room for a longer line first.
         Some(pattern) if pattern.as_str() == STREAM => STREAM_BYTES_MAX,
         _ => body_bytes(request.method(), request.version(), request.headers()),
     };
@@ -154,14 +155,15 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     }
     request.extensions_mut().insert(principal);
     request.extensions_mut().insert(permit.room());
-    // There is one, or `enter` had refused.
+    // A token exists, or `enter` would have refused the request.
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
     let answering = Answering { permit: Some(permit), waits_on: waits_on.then_some(&app.service) };
     let response = next.run(request);
     let response = if decides { response.await } else { while_admitted(&app, &token, response).await };
     let Some(permit) = answering.answered() else { return response };
     if let Some(duplex) = response.extensions().get::<Duplex>() {
-        // It checks the credential itself, and ends with a problem. It knows, too, when all that it took in is decided.
+        // The stream checks the credential itself, and ends with a problem. It also knows when everything it took in is
+        // decided.
         duplex.keep(permit);
         return response;
     }
@@ -175,7 +177,7 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     response.map(|body| admitted(body, permit, app.service, token))
 }
 
-/// Has the answer to a transaction count as in flight until it is taken.
+/// Counts the response to a transaction as in flight until it is taken.
 pub(crate) fn until_taken(response: Response, permit: Permit) -> Response {
     if is_as_good_as_sent(response.body()) {
         return response;
@@ -184,7 +186,7 @@ pub(crate) fn until_taken(response: Response, permit: Permit) -> Response {
     response.map(|body| keeping(body, permit))
 }
 
-/// Counts the bytes that an answer holds while it waits, as far as they are known, those of its encoder included.
+/// Counts the bytes that a waiting response holds, as far as they are known, including its encoder's.
 fn counting(mut response: Response, mut permit: Permit) -> (Response, Permit) {
     let encoder = response.extensions_mut().remove::<EncoderRoom>();
     if let Some(EncoderRoom(reserved)) = encoder.filter(|_| response.headers().contains_key(CONTENT_ENCODING)) {
@@ -196,22 +198,22 @@ fn counting(mut response: Response, mut permit: Permit) -> (Response, Permit) {
     (response, permit)
 }
 
-/// The permit of a request that is being answered. If the request is dropped before (its caller has disconnected), a
-/// transaction may wait on: its place is given back only when that is done as far as anybody can tell, which is when
-/// another request would be told to come back.
+/// The permit of a request that is being answered. If the request is dropped first (its caller has disconnected), its
+/// transaction may still be pending: the permit is released only after the delay with which another request would be
+/// told to retry, by when the transaction is most likely decided.
 pub(crate) struct Answering<'a> {
     permit: Option<Permit>,
-    /// Who decides it, if it is a transaction.
+    /// The service that decides the request, if it is a transaction.
     waits_on: Option<&'a Arc<Service>>,
 }
 
 impl<'a> Answering<'a> {
-    /// Keeps a transaction's place.
+    /// Holds the permit of a transaction.
     pub(crate) fn new(permit: Permit, service: &'a Arc<Service>) -> Self {
         Answering { permit: Some(permit), waits_on: Some(service) }
     }
 
-    /// Its answer is there.
+    /// Returns the permit once the response is available.
     pub(crate) fn answered(mut self) -> Option<Permit> {
         self.permit.take()
     }
@@ -230,10 +232,10 @@ impl Drop for Answering<'_> {
     }
 }
 
-/// Lets a single commit in, which does not come through the router: puts its [`Principal`] into the extensions.
+/// Admits a single commit, which bypasses the router: puts its [`Principal`] into the extensions.
 ///
 /// # Errors
-/// The answer to one that is not let in.
+/// The response to a refused commit.
 pub async fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Response> {
     let need = need(&parts.method, "/v1/txns/{txn_id}/commit");
     let (principal, permit) =
@@ -265,7 +267,7 @@ async fn enter(
     Ok((principal, permit))
 }
 
-/// Returns whom a token belongs to. One that is unknown may be of a key that another node has just created.
+/// Returns the principal of a token. An unknown token may belong to a key that another node has just created.
 async fn principal(app: &App, token: &str) -> Result<Arc<Principal>, ProblemResponse> {
     match app.service.keys.authenticate(token) {
         Err(reason) if reason.is_unknown && app.catches_up().await? => {

@@ -1,10 +1,10 @@
-//! Binary keys and values within JSON: base64.
+//! Binary keys and values in JSON: base64.
 
 use base64::DecodeError;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Returns what is wrong with text that [`BASE64`] cannot read, for people.
+/// Returns why [`BASE64`] cannot decode a text, for display.
 #[must_use]
 pub fn not_base64(error: DecodeError) -> &'static str {
     match error {
@@ -22,7 +22,7 @@ pub fn not_base64(error: DecodeError) -> &'static str {
     }
 }
 
-/// Reads standard base64, padded or not.
+/// Decodes standard base64, padded or not.
 pub const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),

@@ -1,4 +1,4 @@
-//! Counters of the HTTP surface itself. Of the process, because a socket has no tenant; read by `/metrics`.
+//! Counters of the HTTP surface itself. They are process-wide, because a socket has no tenant; `/metrics` reads them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,11 +7,12 @@ use std::sync::{Mutex, PoisonError};
 
 use axum::http::Response;
 
-/// Requests answered, by class of status: 2xx, 3xx, 4xx, 5xx.
+/// Responses, by class of status: 2xx, 3xx, 4xx, 5xx.
 static ANSWERED: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-/// Requests that got no decision, by class of status and code of the problem.
+/// Requests that got no decision, by class of status and problem code.
 static PROBLEMS: Mutex<BTreeMap<(&'static str, String), u64>> = Mutex::new(BTreeMap::new());
-/// Codes that are told apart. There are fewer, but no list of them: those of the node are its own.
+/// Number of codes that are counted separately. There are fewer, but no complete list here: the node defines codes of
+/// its own.
 const PROBLEMS_MAX: usize = 200;
 /// The classes of status.
 const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
@@ -19,9 +20,9 @@ const CLASSES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 static ACCEPTED: AtomicU64 = AtomicU64::new(0);
 /// Connections that ended.
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// Connections that were cut for being silent or too slow.
+/// Connections that were cut because the client was silent or too slow.
 static CUT: AtomicU64 = AtomicU64::new(0);
-/// Responses over HTTP/2 that were cut because nobody read them.
+/// HTTP/2 responses that were cut because the client did not read them.
 static UNREAD: AtomicU64 = AtomicU64::new(0);
 
 /// Commit streams that were opened.
@@ -29,12 +30,12 @@ static STREAMS_OPENED: AtomicU64 = AtomicU64::new(0);
 /// Commit streams that ended.
 static STREAMS_ENDED: AtomicU64 = AtomicU64::new(0);
 
-/// A commit stream that is open until this is dropped.
+/// A commit stream that counts as open until this is dropped.
 #[derive(Debug)]
 pub struct OpenStream(());
 
 impl OpenStream {
-    /// Notes an open stream.
+    /// Counts an open stream.
     #[must_use]
     pub fn new() -> OpenStream {
         STREAMS_OPENED.fetch_add(1, Ordering::Relaxed);
@@ -54,11 +55,11 @@ impl Drop for OpenStream {
     }
 }
 
-/// Code of the problem that a response tells, among its extensions.
+/// Code of a problem, among the extensions of its response.
 #[derive(Clone, Debug)]
 pub struct ProblemCode(pub String);
 
-/// Notes an answer.
+/// Counts a response.
 pub fn answered<B>(response: &Response<B>) {
     let class = usize::from(response.status().as_u16() / 100).clamp(2, 5) - 2;
     ANSWERED[class].fetch_add(1, Ordering::Relaxed);
@@ -78,22 +79,22 @@ fn count_problem(problems: &mut BTreeMap<(&'static str, String), u64>, class: &'
     }
 }
 
-/// Notes a new connection.
+/// Counts a new connection.
 pub fn accepted() {
     ACCEPTED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Notes the end of a connection.
+/// Counts the end of a connection.
 pub fn ended() {
     ENDED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Notes that a connection was cut.
+/// Counts a connection that was cut.
 pub fn cut() {
     CUT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Notes that a response over HTTP/2 was cut because nobody read it.
+/// Counts an HTTP/2 response that was cut because the client did not read it.
 pub fn unread() {
     UNREAD.fetch_add(1, Ordering::Relaxed);
 }

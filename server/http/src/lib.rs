@@ -1,5 +1,5 @@
-//! The REST surface: a hyper server with timeouts of its own, axum routes, and the mapping of JSON to transactions
-//! and of verdicts to JSON. It decides nothing.
+//! The REST surface: a hyper server with its own timeouts, axum routes, and the mapping of JSON to transactions and of
+//! verdicts to JSON. It makes no decisions.
 //!
 //! Entry points: [`FastPath`] over a [`tribunal_service::Service`], served by [`serve`].
 

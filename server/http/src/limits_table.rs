@@ -1,4 +1,4 @@
-//! The limits of the API as a table, for the OpenAPI document and for `/docs`. Its numbers are the constants that are enforced.
+//! The limits of the API as a table, for the OpenAPI document and for `/docs`. Its numbers are the enforced constants.
 
 use tribunal_types::limits::*;
 
@@ -8,7 +8,7 @@ use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
 use crate::listener::server::{STREAMS_MAX, ServerOptions};
 use crate::request::read_body::{LIMIT_DEFAULT, LIMIT_MAX};
 
-/// Returns what is limited, and to what.
+/// Returns each limited quantity with its limit.
 fn rows() -> Vec<(&'static str, String)> {
     let ServerOptions { header_timeout, idle_timeout, .. } = ServerOptions::default();
     let body_timeout = RouterOptions::default().body_timeout;
@@ -86,7 +86,7 @@ pub fn html() -> String {
     rows().iter().map(|(what, limit)| format!("<tr><td>{}</td><td>{}</td></tr>\n", coded(what), coded(limit))).collect()
 }
 
-/// Writes a number with commas.
+/// Formats a number with thousands separators.
 fn thousands(number: u64) -> String {
     match (number / 1000, number % 1000) {
         (0, rest) => rest.to_string(),

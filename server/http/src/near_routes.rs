@@ -1,16 +1,16 @@
-//! What to use instead of a path that has no route: what somebody who is new to the API is likely to have meant.
+//! Suggests an existing route for a path without one: the route that a newcomer to the API probably meant.
 //!
-//! Must never: suggest a path that has no route either, or cost more than a look at each route.
+//! Must never suggest a path that has no route either, or cost more than one comparison per route.
 
 use crate::request::txn_body::shown;
 
-/// The most letters by which a path may differ from the one that is suggested.
+/// Maximum number of letters in which a path may differ from the suggested one.
 const DISTANCE_MAX: usize = 2;
 
-/// Longest part of a path that is compared letter by letter.
+/// Longest path segment that is compared letter by letter.
 const COMPARED_BYTES_MAX: usize = 32;
 
-/// Words of other APIs, and where that is in this one. `{}` is the name of a store.
+/// Paths of other APIs, and their equivalents in this one. `{}` is the name of a store.
 const ELSEWHERE: [(&str, &str); 8] = [
     ("/v1/begin", "`POST /v1/txns`"),
     ("/v1/commit", "`POST /v1/txns/ID/commit`"),
@@ -27,12 +27,12 @@ const ELSEWHERE: [(&str, &str); 8] = [
 pub struct RoutePatterns(std::sync::Arc<[String]>);
 
 impl RoutePatterns {
-    /// Knows these patterns, in which `{name}` is a part of a path, and `{*name}` the rest of one.
+    /// Builds the set from patterns, in which `{name}` is one segment of a path, and `{*name}` the rest of it.
     pub fn new(patterns: impl IntoIterator<Item = String>) -> Self {
         RoutePatterns(patterns.into_iter().collect())
     }
 
-    /// Says that there is no such route, and what to use instead.
+    /// Returns the message that no such route exists, with a suggestion.
     #[must_use]
     pub fn hint(&self, path: &str) -> String {
         let there_is_none = format!("there is no route {}", shown(path));
@@ -62,13 +62,14 @@ impl RoutePatterns {
         if let Some(other) = ELSEWHERE.iter().find_map(elsewhere) {
             return Some(other);
         }
-        // Verbs are parts of their own here: `/v1/txns/ID:commit` is not.
+        // Here, verbs are segments: `/v1/txns/ID:commit` is not a route.
         let verb = path.rsplit_once(':').map(|(resource, verb)| format!("{resource}/{verb}"));
         let version_less = path.strip_prefix("/v1").unwrap_or(path);
         let rest = version_less.strip_prefix("/admin").unwrap_or(version_less);
         let under = |prefix: &str| format!("{prefix}{rest}");
         let meant: Vec<String> = verb.into_iter().chain([path.to_owned(), under(""), under("/v1")]).collect();
-        // Of these only what has no other error: with both, a path would be like too many.
+        // For these, only exact matches count: with a spelling error in addition, a path would resemble too many
+        // routes.
         let elsewhere = [under("/v1/admin"), under("/v1/cluster")];
         if let Some(same) = meant.iter().chain(&elsewhere).find(|path| self.has(path)) {
             return Some(format!("`{}`", shown(same)));
@@ -86,7 +87,7 @@ impl RoutePatterns {
     }
 }
 
-/// Returns the part of a path for which a pattern has `{}`.
+/// Returns the part of a path that matches `{}` in a pattern.
 fn between<'a>(path: &'a str, pattern: &str) -> Option<&'a str> {
     let Some((before, after)) = pattern.split_once("{}") else { return (path == pattern).then_some("") };
     let part = path.strip_prefix(before)?.strip_suffix(after)?;
@@ -98,7 +99,8 @@ fn without_empty_parts(path: &str) -> String {
     if parts.is_empty() { "/".to_owned() } else { parts }
 }
 
-/// Returns by how many letters a path differs from a route, and the path that has the route's words, if that is little.
+/// Returns the number of differing letters between a path and a route, and the path corrected to the route, if the
+/// number is small.
 fn similar(path: &str, pattern: &str) -> Option<(usize, String)> {
     let (mut distance, mut meant) = (0, String::new());
     let mut parts = path.split('/').skip(1);
@@ -116,7 +118,7 @@ fn similar(path: &str, pattern: &str) -> Option<(usize, String)> {
             continue;
         }
         let differs = letters_between(part, name)?;
-        // Short words are similar to too many others.
+        // Short words resemble too many other words.
         if differs * 2 >= name.len().max(1) && differs > 0 {
             return None;
         }
@@ -126,7 +128,7 @@ fn similar(path: &str, pattern: &str) -> Option<(usize, String)> {
     (parts.next().is_none() && distance <= DISTANCE_MAX).then_some((distance, meant))
 }
 
-/// Returns how many letters have to be inserted, deleted or replaced, unless it is more than is looked at.
+/// Returns the edit distance (insertions, deletions, replacements), unless it exceeds the limit.
 fn letters_between(one: &str, other: &str) -> Option<usize> {
     if one == other {
         return Some(0);

@@ -1,4 +1,5 @@
-//! What the OpenAPI document says of keys: derived from the rules that [`crate::authz`] keeps, so that the two never differ.
+//! The security section of the OpenAPI document: derived from the rules that [`crate::authz`] enforces, so that the two
+//! never differ.
 
 use axum::http::Method;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -12,7 +13,7 @@ const ABOUT: &str = "An API key (`trb_...`), or a token that the configured issu
                      (`[auth] required`) answers 401 without it and 403 if its roles do not suffice; an open one, \
                      such as `tribunal dev`, takes no notice of it.";
 
-/// Names the scheme, and at each operation whether it is asked for.
+/// Adds the scheme, and states for each operation whether it is required.
 pub(crate) fn describe(document: &mut OpenApi) {
     let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("API key or JWT");
     let scheme = SecurityScheme::Http(scheme.description(Some(ABOUT)).build());
@@ -27,7 +28,7 @@ pub(crate) fn describe(document: &mut OpenApi) {
             let Some(operation) = operation else { continue };
             let asks = !authz::asks_nobody(&method, path);
             let needs = SecurityRequirement::new(SCHEME, std::iter::empty::<&str>());
-            // The second one is of servers that are open.
+            // The second requirement is for servers without access control.
             operation.security = Some(if asks { vec![needs, SecurityRequirement::default()] } else { Vec::new() });
         }
     }

@@ -1,4 +1,4 @@
-//! What each tenant has in flight, and how much of that it may have.
+//! Requests and bytes that each tenant has in flight, and their limits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,17 +9,17 @@ use axum::http::{HeaderMap, Method, Version};
 use tribunal_types::NamespaceId;
 use tribunal_types::limits::BODY_BYTES_MAX;
 
-/// What a tenant may have in flight.
+/// Limits of a tenant's work in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TenantQuota {
     /// Requests.
     pub requests_max: usize,
-    /// Bytes of their bodies, as announced; a body whose length is not known counts as the largest. Answers count, too, until
-    /// they are taken.
+    /// Bytes of the request bodies, as announced; a body of unknown length counts as the largest. Responses count, too,
+    /// until they are taken.
     pub bytes_max: usize,
 }
 
-/// What every tenant has in flight.
+/// All tenants' work in flight.
 #[derive(Debug)]
 pub struct Tenants {
     quota: TenantQuota,
@@ -32,7 +32,7 @@ struct InFlight {
     bytes: AtomicUsize,
 }
 
-/// A request's place, until this is dropped.
+/// The permit of a request in flight, released when this is dropped.
 #[derive(Debug)]
 pub struct Permit {
     tenant: Arc<InFlight>,
@@ -42,25 +42,25 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Counts these bytes of an answer, too.
+    /// Counts bytes of a response, too.
     pub fn add(&mut self, bytes: usize) {
         self.tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
     }
 
-    /// Returns what else the request may use.
+    /// Returns the tenant's remaining quota, which the request may use.
     #[must_use]
     pub fn room(&self) -> Room {
         Room { tenant: Arc::clone(&self.tenant), bytes_max: self.bytes_max }
     }
 
-    /// Keeps what was reserved for the answer.
+    /// Holds the reservation for the response.
     pub fn keep(&mut self, reserved: Arc<Reserved>) {
         self.kept = Some(reserved);
     }
 }
 
-/// What a tenant has left.
+/// The remaining quota of a tenant.
 #[derive(Clone, Debug)]
 pub struct Room {
     tenant: Arc<InFlight>,
@@ -68,7 +68,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Reserves so many bytes; `None` if the tenant has no room for them.
+    /// Reserves `bytes`; `None` if the tenant has no room for them.
     #[must_use]
     pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
         let reserved = Reserved { tenant: Arc::clone(&self.tenant), bytes };
@@ -77,7 +77,7 @@ impl Room {
     }
 }
 
-/// Bytes that count as a tenant's until this is dropped.
+/// Bytes that count towards a tenant's quota until this is dropped.
 #[derive(Debug)]
 pub struct Reserved {
     tenant: Arc<InFlight>,
@@ -98,13 +98,14 @@ impl Drop for Permit {
 }
 
 impl Tenants {
-    /// Starts with nothing in flight.
+    /// Builds the registry with nothing in flight.
     #[must_use]
     pub fn new(quota: TenantQuota) -> Tenants {
         Tenants { quota, tenants: Mutex::default() }
     }
 
-    /// Takes a place; `None` if the tenant has used up what it may. One request always fits, however large.
+    /// Issues a permit; `None` if the tenant has exhausted its quota. A single request always fits, regardless of its
+    /// size.
     pub fn enter(&self, namespace: NamespaceId, bytes: usize) -> Option<Permit> {
         let tenant = {
             let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,10 +119,10 @@ impl Tenants {
     }
 }
 
-/// Returns how many bytes a body may have, by what is said of it.
+/// Returns the bytes to reserve for a body, from the request's head.
 #[must_use]
 pub fn body_bytes(method: &Method, version: Version, headers: &HeaderMap) -> usize {
-    // In HTTP/1 a request that names neither a length nor an encoding has no body.
+    // In HTTP/1, a request with neither a length nor an encoding has no body.
     let says_nothing = !headers.contains_key(CONTENT_LENGTH) && !headers.contains_key(TRANSFER_ENCODING);
     if matches!(*method, Method::GET | Method::HEAD | Method::DELETE) || says_nothing && version < Version::HTTP_2 {
         return 0;

@@ -1,4 +1,4 @@
-//! All routes, and the OpenAPI document that follows from them.
+//! All routes, and the OpenAPI document derived from them.
 
 use axum::Router;
 use axum::extract::{MatchedPath, Request};
@@ -53,13 +53,13 @@ use tribunal_service::Service;
 )]
 struct Document;
 
-/// Route of one row, as the router has it.
+/// Route of one row, in the router's notation.
 const ROW_ROUTE: &str = "/v1/stores/{store}/rows/{*key}";
 
 /// Routes that the document does not describe.
 const UNDESCRIBED: [&str; 4] = ["/", "/docs", "/openapi.json", "/openapi-3.0.json"];
 
-/// Routes whose answers may be long.
+/// Routes whose responses may be long.
 fn long_answers() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(batch_commit::batch_commit))
@@ -81,7 +81,7 @@ fn long_answers() -> OpenApiRouter<App> {
         .layer(CompressionLayer::new().compress_when(SizeAbove::new(encoder_room::COMPRESSED_BYTES_MIN).and(is_whole)))
 }
 
-/// Tells whether an answer is there as a whole. Compressing a stream would keep records back.
+/// Returns whether a response is available as a whole. Compressing a stream would hold back records.
 fn is_whole(_: StatusCode, _: Version, _: &HeaderMap, extensions: &Extensions) -> bool {
     extensions.get::<Streamed>().is_none()
 }
@@ -124,7 +124,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(cluster::resume_node))
 }
 
-/// Returns the OpenAPI 3.1 document of the routes as they are.
+/// Returns the OpenAPI 3.1 document of the routes.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = routes().into_openapi();
@@ -132,7 +132,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     let about = document.info.description.get_or_insert_default();
     about.push_str(&limits_table::markdown());
     about.push_str(&problem_codes::markdown());
-    // The router's way to say that a key may contain slashes is not OpenAPI's.
+    // The router's notation for a key that may contain slashes is not OpenAPI's.
     if let Some(row) = document.paths.paths.remove(ROW_ROUTE) {
         document.paths.paths.insert(ROW_ROUTE.replace('*', ""), row);
     }
@@ -144,7 +144,7 @@ pub fn router(service: Service, options: RouterOptions) -> Router {
     router_of(App::new(service, options))
 }
 
-/// Builds the router over what is shared already.
+/// Builds the router on existing shared state.
 pub(crate) fn router_of(app: App) -> Router {
     let (mut router, document) = routes().split_for_parts();
     let patterns = RoutePatterns::new(document.paths.paths.into_keys().chain(UNDESCRIBED.map(str::to_owned)));

@@ -11,7 +11,7 @@ pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceErr
 /// Why a request failed. Each variant maps to one status code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceError {
-    /// The request can never succeed as it is: 422.
+    /// The request is invalid and can never succeed: 422.
     ClientMistake {
         /// Problem code, e.g. `adaptor_unknown`.
         code: &'static str,
@@ -44,7 +44,8 @@ pub enum ServiceError {
         /// For people.
         detail: String,
     },
-    /// The request was accepted, but its outcome is unknown: 504. The client requests the outcome by the transaction's id.
+    /// The request was accepted, but its outcome is unknown: 504. The client requests the outcome by the transaction's
+    /// id.
     OutcomeUnknown {
         /// For people.
         detail: String,

@@ -37,7 +37,7 @@ pub struct Unauthenticated {
     pub code: &'static str,
     /// For people.
     pub detail: String,
-    /// Whether the node knows nothing of the key, or of the tenant that a token names: another node may just have created
+    /// Whether the node knows neither the key nor the tenant that the token names: another node may just have created
     /// it.
     pub is_unknown: bool,
 }
@@ -87,7 +87,7 @@ pub struct Principal {
     pub namespace: NamespaceId,
     /// Name of that namespace.
     pub namespace_name: String,
-    /// What the caller may do.
+    /// The caller's permissions.
     pub roles: Roles,
     /// Name of the caller, for people: the key's public part and name, or the token's subject.
     pub name: String,
@@ -120,7 +120,7 @@ pub struct NewKey {
     pub name: String,
     /// Namespace of the key; created if it does not exist.
     pub namespace: String,
-    /// What the key permits.
+    /// The key's permissions.
     pub roles: Roles,
     /// Seconds until the key expires; `None` if it does not.
     pub expires_in_s: Option<u32>,

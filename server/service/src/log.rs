@@ -6,15 +6,15 @@ use crate::{ServiceFuture, StoredRow};
 
 /// Operations for readers of logs.
 pub trait LogApi: Send + Sync {
-    /// Reads a page of a store's committed log. Waits at most `wait_ms` for the first record; stops waiting when the node
-    /// shuts down.
+    /// Reads a page of a store's committed log. Waits at most `wait_ms` for the first record; stops waiting when the
+    /// node shuts down.
     ///
     /// # Errors
     /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if the query names another log;
     /// [`crate::ServiceError::ClientMistake`] if `after` is past the head even after waiting.
     fn log_page(&self, query: LogQuery) -> ServiceFuture<'_, LogPage>;
 
-    /// Returns the log that all positions of this node are of.
+    /// Returns the log to which all positions of this node belong.
     fn log_id(&self) -> LogId;
 
     /// Returns a store's state, from which a reader can start over if the log no longer retains its position.
@@ -25,8 +25,8 @@ pub trait LogApi: Send + Sync {
     /// [`crate::ServiceError::Overloaded`] if too many states are being read.
     fn state(&self, store: StoreId) -> ServiceFuture<'_, StoreState>;
 
-    /// Sets a consumer's offset, durably. Returns all of the consumer's offsets. `log` is the log that the offset belongs
-    /// to, if the consumer knows it.
+    /// Sets a consumer's offset, durably. Returns all of the consumer's offsets. `log` is the log that the offset
+    /// belongs to, if the consumer knows it.
     ///
     /// # Errors
     /// [`crate::ServiceError::ClientMistake`] if the position is past the head, or there are too many consumers;
@@ -46,27 +46,27 @@ pub trait LogApi: Send + Sync {
     /// [`crate::ServiceError::Unavailable`].
     fn consumers(&self, namespace: NamespaceId, name: Option<String>) -> ServiceFuture<'_, Vec<ConsumerStatus>>;
 
-    /// Deletes a consumer, or its offset in one store. Returns whether there was one.
+    /// Deletes a consumer, or its offset in one store. Returns whether it existed.
     ///
     /// # Errors
-    /// [`crate::ServiceError::Unavailable`] if that did not become durable.
+    /// [`crate::ServiceError::Unavailable`] if the deletion did not become durable.
     fn forget_consumer(&self, namespace: NamespaceId, name: String, store: Option<StoreId>) -> ServiceFuture<'_, bool>;
 
     /// Registers a webhook for a store's log, durably, and starts its push.
     ///
     /// # Errors
     /// [`crate::ServiceError::ClientMistake`] if its address is not allowed or the position is past the head;
-    /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if it resumes at a position of another
-    /// log.
+    /// [`crate::ServiceError::LogTruncated`]; [`crate::ServiceError::LogReplaced`] if it resumes at a position of
+    /// another log.
     fn register_webhook(&self, store: StoreId, registration: Registration) -> ServiceFuture<'_, WebhookStatus>;
 
     /// Returns the webhook of a store's log and the state of its push.
     fn webhook(&self, store: StoreId) -> Option<WebhookStatus>;
 
-    /// Stops a store's webhook and deletes it. Returns whether there was one.
+    /// Stops a store's webhook and deletes it. Returns whether it existed.
     ///
     /// # Errors
-    /// [`crate::ServiceError::Unavailable`] if that did not become durable.
+    /// [`crate::ServiceError::Unavailable`] if the deletion did not become durable.
     fn remove_webhook(&self, store: StoreId) -> ServiceFuture<'_, bool>;
 }
 

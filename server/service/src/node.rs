@@ -8,10 +8,10 @@ use tribunal_types::{ControlIndex, Digest, Epoch, Generation, GroupId, Namespace
 
 /// Operations that inspect the node.
 pub trait NodeApi: Send + Sync {
-    /// Returns statistics of the last seconds.
+    /// Returns statistics of the most recent seconds.
     fn stats(&self) -> Stats;
 
-    /// Returns statistics of a tenant's transactions in the last seconds.
+    /// Returns statistics of a tenant's transactions in the most recent seconds.
     fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats;
 
     /// Completes when the node begins to shut down.
@@ -29,7 +29,7 @@ pub trait NodeApi: Send + Sync {
     /// Returns the cluster as the node sees it.
     fn cluster(&self) -> ClusterView;
 
-    /// Admits a node to the cluster, and returns its number. The same name and address again are the same node.
+    /// Admits a node to the cluster, and returns its number. Repeating a name and address returns the same node.
     ///
     /// # Errors
     /// [`ServiceError`](crate::ServiceError), if it is not admitted.
@@ -41,29 +41,30 @@ pub trait NodeApi: Send + Sync {
     /// [`ServiceError`](crate::ServiceError), if it is not removed.
     fn remove_node(&self, node: NodeId) -> ServiceFuture<'_, ()>;
 
-    /// Drains a node of the cluster, or lets it resume: one that is drained leads nothing and takes no commits.
+    /// Drains a node of the cluster, or lets it resume: a drained node leads nothing and takes no commits.
     ///
     /// # Errors
     /// [`ServiceError`](crate::ServiceError), if nothing is changed.
     fn drain_node(&self, node: NodeId, drained: bool) -> ServiceFuture<'_, ()>;
 
-    /// Returns the digest of all outcomes up to an epoch, if the node has decided it lately.
+    /// Returns the digest of all outcomes up to an epoch, if the node decided it recently.
     fn digest_at(&self, epoch: Epoch) -> Option<Digest>;
 
-    /// Returns whether other nodes may know more than this one.
+    /// Returns whether this node may lag the other nodes.
     fn may_lag(&self) -> bool;
 
-    /// Waits until this node knows all stores, tenants and keys whose creation was acknowledged on any node before the call.
+    /// Waits until this node knows all stores, tenants and keys whose creation was acknowledged on any node before the
+    /// call.
     ///
     /// # Errors
-    /// [`ServiceError::Unavailable`](crate::ServiceError::Unavailable) if it does not learn in time what others know.
+    /// [`ServiceError::Unavailable`](crate::ServiceError::Unavailable) if it does not catch up in time.
     fn catch_up(&self) -> ServiceFuture<'_, ()>;
 }
 
 /// A cluster as one of its nodes sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterView {
-    /// Its name; none if the node runs alone.
+    /// Its name; `None` if the node runs alone.
     pub name: Option<String>,
     /// The node.
     pub node: NodeId,
@@ -77,21 +78,21 @@ pub struct ClusterView {
     pub control: ControlIndex,
     /// The leader of the control log, if it is known.
     pub control_leader: Option<NodeId>,
-    /// The generation in which the cluster decides; none of a node that runs alone.
+    /// The generation in which the cluster decides; `None` for a node that runs alone.
     pub generation: Option<Generation>,
-    /// The nodes with which the cluster began, ascending.
+    /// The initial nodes of the cluster, ascending.
     pub founders: Vec<NodeId>,
     /// Fingerprints of the authorities that sign the nodes' certificates.
     pub authorities: Vec<String>,
     /// All nodes that were not removed, ascending.
     pub nodes: Vec<NodeView>,
-    /// Stores with a storage outside of the nodes.
+    /// Stores with a storage outside the nodes.
     pub pushes: Vec<PushView>,
     /// Stores whose log is delivered to a webhook.
     pub webhooks: Vec<PushView>,
 }
 
-/// A store that one node of a cluster pushes: to its storage, or to its webhook.
+/// A store that one node of a cluster pushes, to its storage or to its webhook.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PushView {
     /// Its namespace.
@@ -102,10 +103,10 @@ pub struct PushView {
     pub node: Option<NodeId>,
 }
 
-/// How far a node is a member of its cluster.
+/// A node's membership of its cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemberStage {
-    /// It was admitted, and becomes a member once it has started and has what the others have.
+    /// It was admitted, and becomes a member once it has started and caught up.
     Joining,
     /// It is a member.
     #[default]
@@ -117,7 +118,7 @@ pub enum MemberStage {
 }
 
 impl MemberStage {
-    /// Returns the word of the API.
+    /// Returns the stage's name in the API.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -129,35 +130,35 @@ impl MemberStage {
     }
 }
 
-/// A node as another one sees it.
+/// A node as seen by another one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeView {
     /// Its number.
     pub node: NodeId,
-    /// Where the others reach it.
+    /// Address at which the other nodes reach it.
     pub address: Option<String>,
-    /// How far it is a member.
+    /// Its membership.
     pub stage: MemberStage,
-    /// Whether both are connected.
+    /// Whether the two nodes are connected.
     pub connected: bool,
     /// Whether it is a voter of the group of the node that sees it.
     pub votes: bool,
-    /// When something arrived from it last, milliseconds ago.
+    /// Time since something last arrived from it, milliseconds.
     pub silent_ms: Option<u32>,
     /// The leader of its group, if it is known.
     pub led_by: Option<NodeId>,
-    /// Why there is no connection, or what else is wrong with the node, for people.
+    /// Why there is no connection, or another problem of the node, for display.
     pub problem: Option<String>,
-    /// What it runs, once it has announced that.
+    /// Its release, once announced.
     pub release: Option<Release>,
 }
 
-/// Whether the node accepts transactions, and if not, why.
+/// Whether the node accepts transactions, and if not, why not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
     /// Whether the node accepts transactions.
     pub ready: bool,
-    /// Why it does not, for people.
+    /// Why it does not, for display.
     pub reasons: Vec<String>,
 }
 
@@ -168,18 +169,18 @@ pub struct VersionInfo {
     pub version: String,
     /// The group that this node leads.
     pub group: GroupId,
-    /// The epoch that is open now.
+    /// The open epoch.
     pub epoch: Epoch,
-    /// When epochs are sealed: `adaptive`, or their length, e.g. `5ms`.
+    /// The seal policy: `adaptive`, or the length of an epoch, e.g. `5ms`.
     pub epoch_mode: String,
 }
 
-/// Statistics of the last seconds.
+/// Statistics of the most recent seconds.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
     /// The node, in a cluster.
     pub node: Option<NodeId>,
-    /// Since the node started, milliseconds.
+    /// Time since the node started, milliseconds.
     pub uptime_ms: u64,
     /// Length of the window, milliseconds.
     pub window_ms: u64,
@@ -201,10 +202,10 @@ pub struct Stats {
     pub commits: Vec<Timed>,
 }
 
-/// Statistics of a tenant's transactions in the last seconds.
+/// Statistics of a tenant's transactions in the most recent seconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TenantStats {
-    /// Since the node started, milliseconds.
+    /// Time since the node started, milliseconds.
     pub uptime_ms: u64,
     /// Length of the window, milliseconds.
     pub window_ms: u64,

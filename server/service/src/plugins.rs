@@ -52,8 +52,8 @@ pub trait PluginApi: Send + Sync {
     /// [`crate::ServiceError::Unavailable`].
     fn overview(&self) -> ServiceFuture<'_, Overview>;
 
-    /// Activates a plugin in a slot from an epoch on. Returns once the entry in the control log is durable and the node has
-    /// applied it.
+    /// Activates a plugin in a slot from an epoch on. Returns once the entry in the control log is durable and the node
+    /// has applied it.
     ///
     /// # Errors
     /// [`crate::ServiceError::NotFound`], [`crate::ServiceError::ClientMistake`].
@@ -65,17 +65,17 @@ pub trait PluginApi: Send + Sync {
     /// As for [`PluginApi::activate`]; also if there is no earlier activation.
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation>;
 
-    /// Returns a slot to the built-in plugin that it has without any uploaded one, or empties that of an adaptor.
+    /// Returns a slot to its built-in plugin, or empties an adaptor's slot.
     ///
     /// # Errors
-    /// As for [`PluginApi::activate`]; also if it is not active in the slot, or if a store uses the adaptor.
+    /// As for [`PluginApi::activate`]; also if the plugin is not active in the slot, or if a store uses the adaptor.
     fn deactivate(&self, request: Deactivate) -> ServiceFuture<'_, Activation>;
 
     /// Deletes one version of a plugin, or all of them. Returns what was deleted.
     ///
     /// # Errors
-    /// [`crate::ServiceError::NotFound`]; [`crate::ServiceError::ClientMistake`] if it is built in, or is active or pending
-    /// in a slot. Nothing is deleted then.
+    /// [`crate::ServiceError::NotFound`]; [`crate::ServiceError::ClientMistake`] if it is built in, or is active or
+    /// pending in a slot. Nothing is deleted then.
     fn delete(&self, name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>>;
 }
 

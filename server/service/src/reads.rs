@@ -4,7 +4,7 @@ use tribunal_types::{Epoch, StoreId, Version};
 
 use crate::Session;
 
-/// What the snapshots of a Begin, or the rows of a read, must include.
+/// The commits that the snapshots of a Begin, or the rows of a read, must include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Freshness {
     /// The commits that a session token covers.

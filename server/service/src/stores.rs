@@ -23,7 +23,7 @@ pub trait StoreApi: Send + Sync {
     /// [`ServiceError::NotFound`].
     fn store_status(&self, store: StoreId) -> Result<StoreStatus, ServiceError>;
 
-    /// Resumes a store's push at once if it has stopped or is backing off.
+    /// Resumes a store's push immediately if it has stopped or is backing off.
     ///
     /// # Errors
     /// [`ServiceError::ClientMistake`] if the store is detached.
@@ -41,16 +41,16 @@ pub trait StoreApi: Send + Sync {
     /// Reattaches a detached store. `loaded` is the position up to which the storage has been loaded, if it has been.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if the store is not detached, or the log no longer has the records after `loaded`;
-    /// [`ServiceError::Unavailable`] if the storage does not respond.
+    /// [`ServiceError::ClientMistake`] if the store is not detached, or the log no longer has the records after
+    /// `loaded`; [`ServiceError::Unavailable`] if the storage does not respond.
     fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> ServiceFuture<'_, ()>;
 
     /// Reads rows and ranges of embedded stores, all at the same epoch. The results include every commit that this node
-    /// acknowledged before the call, and what `freshness` requires.
+    /// acknowledged before the call, and everything that `freshness` requires.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows do not fit into a response. If what is required
-    /// is not visible in time: see [`TxnApi::begin`](crate::TxnApi::begin).
+    /// [`ServiceError::ClientMistake`] if a store is not embedded, or the rows do not fit into a response. If the
+    /// required commits are not visible in time: see [`TxnApi::begin`](crate::TxnApi::begin).
     fn read(&self, query: ReadQuery, freshness: Freshness) -> ServiceFuture<'_, ReadAnswer>;
 
     /// Returns a store's watermarks.

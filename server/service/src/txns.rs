@@ -6,35 +6,35 @@ use crate::{Freshness, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
 /// Operations on transactions.
 pub trait TxnApi: Send + Sync {
-    /// Returns one snapshot per named store, no newer than what that store has applied. First waits until what the request
-    /// must include is visible.
+    /// Returns one snapshot per named store, no newer than the store's applied state. First waits until everything that
+    /// the request must include is visible.
     ///
     /// # Errors
-    /// [`ServiceError::StoreLagging`] if a store is below the floor, or that is not visible in time;
-    /// [`ServiceError::Unavailable`] if the node does not learn in time what was acknowledged elsewhere.
+    /// [`ServiceError::StoreLagging`] if a store is below the floor, or if the required commits are not visible in
+    /// time; [`ServiceError::Unavailable`] if the node does not catch up with the other nodes in time.
     fn begin(&self, begin: Begin) -> ServiceFuture<'_, Begun>;
 
-    /// Decides a transaction, durably. A read-only transaction is decided at once, and its verdict is not stored.
+    /// Decides a transaction, durably. A read-only transaction is decided immediately, and its verdict is not stored.
     ///
     /// # Errors
-    /// If no decision was made, or it is unknown: see [`ServiceError`].
+    /// If no decision was made, or if it is unknown: see [`ServiceError`].
     fn commit(&self, txn: TxnRequest, ack: AckMode, lane: Option<Lane>) -> ServiceFuture<'_, Decided>;
 
-    /// Decides many transactions. The results are in the order of the transactions; a failure of one does not affect the
-    /// others.
+    /// Decides many transactions. The results are in the order of the transactions; a failure of one does not affect
+    /// the others.
     ///
     /// # Errors
     /// Only if no transaction was processed, e.g. [`ServiceError::Overloaded`].
     fn commit_many(&self, txns: Vec<TxnRequest>, ack: AckMode)
     -> ServiceFuture<'_, Vec<Result<Decided, ServiceError>>>;
 
-    /// Aborts a transaction unless it has a verdict already. Returns its verdict: `client_abort`, or the earlier one.
+    /// Aborts a transaction unless it already has a verdict. Returns its verdict: `client_abort`, or the earlier one.
     ///
     /// # Errors
     /// [`ServiceError::TxnIdExpired`], [`ServiceError::Overloaded`], [`ServiceError::OutcomeUnknown`].
     fn abort(&self, namespace: NamespaceId, id: TxnId) -> ServiceFuture<'_, Decided>;
 
-    /// Returns what a commit of the transaction would return now, if it were alone. Changes nothing.
+    /// Returns the result that a commit of the transaction would get now if it were alone. Changes nothing.
     ///
     /// # Errors
     /// Those of a commit whose id is known: [`ServiceError::BodyMismatch`], [`ServiceError::InFlight`],
@@ -47,12 +47,13 @@ pub trait TxnApi: Send + Sync {
     /// [`ServiceError::Unavailable`], [`ServiceError::OutcomeUnknown`] if a fence did not become durable in time.
     fn status(&self, query: StatusQuery) -> ServiceFuture<'_, TxnStatus>;
 
-    /// Returns when to retry if the queues are full, estimated from the duration of epochs and the length of the queues.
+    /// Returns when to retry if the queues are full, estimated from the duration of epochs and the length of the
+    /// queues.
     fn retry_after_ms(&self) -> u64;
 }
 
-/// One of the threads that drive connections. A request says on which lane its reply is awaited, so that all replies of an
-/// epoch for the same lane are delivered at once.
+/// One of the threads that drive connections. A request names the lane that awaits its reply, so that all replies of an
+/// epoch for the same lane are delivered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane(pub usize);
 
@@ -61,7 +62,7 @@ pub struct Lane(pub usize);
 pub enum DryRun {
     /// The id is new, or the transaction only reads: the verdict that it would get.
     Judged(Verdict),
-    /// The id has a verdict already, which a commit would return again.
+    /// The id already has a verdict, which a commit would return again.
     Known(Decided),
 }
 
@@ -86,7 +87,7 @@ pub struct Begin {
     pub namespace: NamespaceId,
     /// Stores that the transaction will use; ascending, never empty.
     pub stores: Vec<StoreId>,
-    /// What the snapshots must include.
+    /// The commits that the snapshots must include.
     pub freshness: Freshness,
     /// Rows and ranges to read at the snapshots, of embedded stores among `stores`.
     pub read: ReadQuery,
@@ -99,9 +100,9 @@ pub struct Begun {
     pub read: ReadAnswer,
     /// One snapshot per named store.
     pub snapshots: Vec<StoreSnapshot>,
-    /// The epoch that is open now.
+    /// The open epoch.
     pub epoch: Epoch,
-    /// The time to put into the transaction's id, Unix milliseconds. Not the system clock, which may be wrong.
+    /// The time for the transaction's id, Unix milliseconds. Not the system clock, which may be wrong.
     pub time_ms: u64,
 }
 
@@ -155,7 +156,7 @@ pub enum TxnStatus {
     Decided(Decided),
     /// It is waiting for its verdict.
     InFlight,
-    /// It has not arrived, but still may.
+    /// It has not arrived, but may still do so.
     Unknown,
     /// It is no longer known, and can no longer commit.
     UnknownExpired,

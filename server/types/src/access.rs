@@ -1,13 +1,13 @@
-//! Authorization: keys and the roles that they carry. Secrets are never here, only their hashes.
+//! Authorization: keys and their roles. Secrets are never stored here, only their hashes.
 
 use alloc::string::String;
 
 use crate::ids::NamespaceId;
 
-/// Name of the tenant that exists from the start, under number 0.
+/// Name of the initial tenant, whose number is 0.
 pub const DEFAULT_NAMESPACE: &str = "default";
 
-/// What a caller may do.
+/// A set of permissions of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Role {
@@ -39,7 +39,7 @@ impl Role {
         }
     }
 
-    /// Finds a role by its name.
+    /// Returns the role with the name `name`.
     #[must_use]
     pub fn by_name(name: &str) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.name() == name)
@@ -51,16 +51,16 @@ impl Role {
 pub struct Roles(u8);
 
 impl Roles {
-    /// Every role there is.
+    /// All roles.
     pub const ALL: Roles = Roles(31);
 
-    /// Restores a set from [`Roles::bits`]; `None` if a bit is no role.
+    /// Restores a set from [`Roles::bits`]; `None` if a bit is not a role's.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<Roles> {
         (bits & !Roles::ALL.0 == 0).then_some(Roles(bits))
     }
 
-    /// Returns the set as one number.
+    /// Returns the set as a number.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.0
@@ -90,25 +90,25 @@ impl FromIterator<Role> for Roles {
     }
 }
 
-/// A key as it is kept.
+/// A key as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its public part, drawn by its creator. Of two keys with one id only the first is created.
+    /// Its public part, drawn by its creator. If two keys have the same id, only the first is created.
     pub id: String,
     /// Its owner's name for it.
     pub name: String,
-    /// The tenant that it belongs to; its number is the index of the control entry of its first key.
+    /// The tenant that it belongs to, whose number is the index of the control entry of the tenant's first key.
     pub namespace: NamespaceId,
-    /// The tenant's name. The tenant exists from its first key on.
+    /// The tenant's name. A tenant exists from its first key on.
     pub namespace_name: String,
-    /// What it may do.
+    /// Its permissions.
     pub roles: Roles,
     /// SHA-256 of its secret part.
     pub secret_sha256: [u8; 32],
-    /// When it was created, milliseconds since 1970; nothing is decided by it.
+    /// When it was created, Unix milliseconds; no decision depends on it.
     pub created_ms: u64,
-    /// When it expires, milliseconds since 1970; `None` if it is valid until it is revoked. A node compares it with its own
-    /// time when a request comes in; no verdict depends on it.
+    /// When it expires, Unix milliseconds; `None` if it is valid until revoked. A node compares it with its own clock
+    /// when a request arrives; no verdict depends on it.
     pub expires_ms: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Requests of LogAdaptors to storages, and the replies. An adaptor only makes and reads these values; the host
+//! Requests of LogAdaptors to storages, and the replies. An adaptor only produces and consumes these values; the host
 //! owns sockets, credentials and retries.
 
 use alloc::string::String;
@@ -6,51 +6,52 @@ use alloc::vec::Vec;
 
 use crate::ids::{Digest, LogId, Lsn};
 
-/// What a storage keeps beside its rows: how far it followed which log.
+/// The progress that a storage keeps beside its rows: its position, and the log of that position.
 ///
-/// A position alone does not name a record: a salvaged log, or a copy of its files that went another way, has another
-/// record under the same [`Lsn`]. The digest tells histories of one log apart, the id logs whose records are truncated.
+/// A position alone does not identify a record: a salvaged log, or a diverged copy of its files, has another record at
+/// the same [`Lsn`]. The digest distinguishes histories of one log; the id distinguishes logs whose records are
+/// truncated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watermark {
-    /// Last record applied; 0 for a storage that has none yet.
+    /// Last applied record; 0 for a storage that has none yet.
     pub lsn: Lsn,
-    /// The log that it is of.
+    /// The log of that record.
     pub log: LogId,
     /// Digest of the log's outcomes up to the record's epoch.
     pub digest: Digest,
 }
 
-/// One request to a storage: the effect of consecutive records, all or nothing.
+/// One request to a storage: the effect of consecutive records, applied atomically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushRequest {
     /// First record.
     pub first: Lsn,
     /// Last record.
     pub last: Lsn,
-    /// The same for every attempt at the same records.
+    /// Key that is the same for every attempt to apply the same records.
     pub idempotency_key: String,
-    /// What to send.
+    /// The request.
     pub command: Command,
 }
 
-/// A storage's own language.
+/// A request in a storage's own protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// RESP commands, sent as one pipeline.
     Resp(RespPipeline),
     /// SQL statements, run in one transaction. It takes effect only if all succeed and the first one returns or affects
-    /// a row; if that meets none, the answer is SQLSTATE 02000 (no data).
+    /// a row; otherwise the reply is SQLSTATE 02000 (no data).
     Sql(Vec<SqlStatement>),
     /// One HTTP request.
     Http(HttpCall),
-    /// Bytes in a format of their own; of the adaptors' transports, none takes them.
+    /// Bytes in a custom format; none of the adaptors' transports accepts them.
     Raw(Vec<u8>),
 }
 
 /// RESP commands in flat columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RespPipeline {
-    /// All arguments, one after the other.
+    /// All arguments, concatenated.
     pub args: Vec<u8>,
     /// End of each argument in `args`.
     pub arg_ends: Vec<u32>,
@@ -58,7 +59,7 @@ pub struct RespPipeline {
     pub command_ends: Vec<u32>,
 }
 
-/// A statement whose values are bound, never spliced.
+/// A statement whose values are bound, never interpolated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SqlStatement {
     /// Text with the dialect's placeholders.
@@ -74,7 +75,7 @@ pub struct HttpCall {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Headers; credentials are added by the host.
+    /// Headers; the host adds credentials.
     pub headers: Vec<(String, String)>,
     /// Body.
     pub body: Vec<u8>,
@@ -105,7 +106,7 @@ pub enum StorageReply {
     Raw(Vec<u8>),
 }
 
-/// One RESP value. Arrays do not occur in the answers to what adaptors send.
+/// One RESP value. Replies to adaptors' commands contain no arrays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RespValue {
     /// Null.
@@ -118,15 +119,15 @@ pub enum RespValue {
     Error(String),
 }
 
-/// What a reply means.
+/// The meaning of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ack {
     /// Applied, durably.
     Ok,
     /// Try again later.
     Retry(String),
-    /// The storage's watermark is not where this request starts: read it back and resume there.
+    /// The storage's watermark is not at the start of this request: read it back and resume there.
     Moved(String),
-    /// Can never succeed: stop the store's push and report the reason.
+    /// The request can never succeed: stop the store's push and report the reason.
     Fatal(String),
 }

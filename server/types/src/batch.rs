@@ -1,4 +1,4 @@
-//! A batch: what one group contributes to a range of epochs, and the unit of the durable log.
+//! A batch: one group's contribution to a range of epochs, and the unit of the durable log.
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -25,14 +25,14 @@ pub struct StoreSnapshot {
 pub struct Txn {
     /// Idempotency key.
     pub id: TxnId,
-    /// Distinguishes a retry from another body.
+    /// Tells a retry from a different body under the same id.
     pub body_hash: BodyHash,
-    /// Arrival stamp; strictly rising within a batch and across the batches of a group.
+    /// Arrival stamp; strictly increasing within a batch and across the batches of a group.
     pub csn: Csn,
-    /// Epoch at Begin, if the transaction began here.
+    /// Epoch at Begin, if the transaction began on this service.
     pub start: Option<Epoch>,
     /// When the client first attempted this work, Unix milliseconds; at most the time in `id`, and equal to it if the
-    /// client sent nothing. Only rules look at it.
+    /// client sent none. Only rules read it.
     pub first_attempt_ms: u64,
     /// Hash of the API key or client id.
     pub origin: u64,
@@ -40,7 +40,7 @@ pub struct Txn {
     pub namespace: NamespaceId,
     /// Isolation level.
     pub isolation: Isolation,
-    /// 0 to 255; only rules look at it.
+    /// 0 to 255; only rules read it.
     pub priority: u8,
     /// End of its snapshots.
     pub snapshots_end: u32,
@@ -54,8 +54,8 @@ pub struct Txn {
     pub traceparent: Span,
 }
 
-/// An abort that needed no resolution: the client's, or of a transaction that is certain to lose. It travels with the
-/// batch and is answered once that is durable, so that a retry anywhere gets the same answer.
+/// An abort that needed no resolution: requested by the client, or of a transaction that is certain to lose. It travels
+/// with the batch and is answered once the batch is durable, so that a retry on any node gets the same answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlyAbort {
     /// The transaction.
@@ -66,29 +66,29 @@ pub struct EarlyAbort {
     pub namespace: NamespaceId,
     /// Why it aborts.
     pub reason: Reason,
-    /// What defeated it.
+    /// The operations that lost, and the winners.
     pub conflicts: Vec<Conflict>,
 }
 
 impl EarlyAbort {
-    /// Bytes of memory that the abort occupies, its conflicts included.
+    /// Returns the bytes of memory that the abort occupies, including its conflicts.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         size_of::<EarlyAbort>() + self.conflicts.iter().map(Conflict::memory_bytes).sum::<usize>()
     }
 }
 
-/// "If this id is still unknown after this epoch's transactions, it can never commit."
+/// A request to rule out an id: if it is still unknown after this epoch's transactions, it can never commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FenceItem {
     /// The id to fence.
     pub id: TxnId,
-    /// Tenant that asks.
+    /// Tenant that requested the fence.
     pub namespace: NamespaceId,
 }
 
-/// Version of an existing row, from a bulk import. Takes effect after its epoch's transactions, unless the row
-/// is known by then. Its version must be of an earlier epoch.
+/// Version of an existing row, from a bulk import. Takes effect after its epoch's transactions, unless the row is known
+/// by then. Its version must be of an earlier epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImportedVersion {
     /// The row.
@@ -97,31 +97,31 @@ pub struct ImportedVersion {
     pub store: StoreId,
     /// Its version.
     pub version: Version,
-    /// Whether its value is an integer of at most 16 characters, so that `add` may follow.
+    /// Whether the row's value is an integer of at most 16 characters, so that an `add` may follow.
     pub integer: bool,
 }
 
-/// What one group contributes to epochs `first..=last`: everything in it belongs to `last`, the epochs before
-/// that are sealed empty.
+/// One group's contribution to epochs `first..=last`. All items belong to `last`; the epochs before it are sealed
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The group that proposed the batch.
     pub group: GroupId,
     /// First epoch that the batch seals.
     pub first: Epoch,
-    /// Last epoch that the batch seals, and the one its items belong to.
+    /// Last epoch that the batch seals, and the epoch of its items.
     pub last: Epoch,
     /// Last control entry that the proposer knew to be durable. No epoch after `first` is resolved without it.
     pub control: ControlIndex,
-    /// The proposer's clock, Unix milliseconds. Only `epoch_time` is made of it. 0: another node made the entry for the
-    /// group, and its clock has no vote.
+    /// The proposer's clock, Unix milliseconds, used only for `epoch_time`. 0 if another node wrote the entry for the
+    /// group: its clock has no vote.
     pub clock_ms: u64,
-    /// Of a batch without transactions: microseconds of a stamp that its group gives nothing else. 0 if nobody waits for
-    /// it. See [`Batch::proposal`].
+    /// For a batch without transactions: microseconds of a stamp that its group gives to nothing else. 0 if nothing
+    /// waits for the batch. See [`Batch::proposal`].
     pub stamp_us: u64,
-    /// The group ends with `last`: it is no member of later epochs.
+    /// Whether the group ends with `last`: it is not a member of later epochs.
     pub closes: bool,
-    /// Transactions, ascending CSN.
+    /// Transactions, in ascending CSN order.
     pub txns: Vec<Txn>,
     /// Snapshots of all transactions.
     pub snapshots: Vec<StoreSnapshot>,
@@ -131,7 +131,7 @@ pub struct Batch {
     pub ranges: Vec<Range>,
     /// Writes of all transactions.
     pub writes: Vec<Write>,
-    /// Arena of keys, apart from the values because the range window keeps it alive.
+    /// Arena of keys, separate from the values because the range window keeps it alive.
     pub keys: Arc<Vec<u8>>,
     /// Arena of values.
     pub values: Vec<u8>,
@@ -144,7 +144,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Bytes of memory that the columns, the arenas and the conflicts of early aborts occupy, spare capacity included.
+    /// Returns the bytes of memory that the columns, arenas and conflicts of early aborts occupy, including spare
+    /// capacity.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         fn of<T>(column: &Vec<T>) -> usize {
@@ -157,7 +158,7 @@ impl Batch {
         columns + rare + self.keys.capacity() + self.values.capacity()
     }
 
-    /// Returns an empty batch in the memory of this one.
+    /// Returns an empty batch that reuses this one's memory.
     #[must_use]
     pub fn emptied(mut self) -> Batch {
         self.txns.clear();
@@ -188,10 +189,10 @@ impl Batch {
         }
     }
 
-    /// Appends a transaction under the stamp `csn`.
+    /// Appends a transaction with the stamp `csn`.
     ///
     /// # Panics
-    /// If an arena or a column would pass 2^32 items, or the key arena is shared already (a sealed batch).
+    /// If an arena or a column would exceed 2^32 items, or the key arena is already shared (a sealed batch).
     pub fn push(&mut self, request: &TxnRequest, csn: Csn) {
         let keys = Arc::get_mut(&mut self.keys).expect("an open batch owns its keys");
         let key_base = u32::try_from(keys.len()).expect("keys below 4 GiB");
@@ -232,14 +233,15 @@ impl Batch {
         });
     }
 
-    /// Returns the name of the proposal, by which its waiters are found: the stamp of its last transaction, or the one
-    /// that it got instead. No group gives a stamp twice, so two proposals for one epoch differ in it.
+    /// Returns the name of the proposal, under which its waiters are registered: the stamp of its last transaction, or
+    /// `stamp_us` without transactions. No group gives a stamp twice, so two proposals for one epoch have different
+    /// names.
     #[must_use]
     pub fn proposal(&self) -> Csn {
         self.txns.last().map_or(Csn::new(self.stamp_us, self.group.node), |txn| txn.csn)
     }
 
-    /// Returns whether the batch carries nothing but sealed epochs.
+    /// Returns whether the batch only seals epochs and has no items.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.txns.is_empty() && self.early_aborts.is_empty() && self.fences.is_empty() && self.imports.is_empty()
@@ -251,28 +253,28 @@ impl Batch {
         start..end(&self.txns[txn]) as usize
     }
 
-    /// Returns where the snapshots of transaction `txn` (index within this batch) are.
+    /// Returns the indices of the snapshots of transaction `txn` (an index within this batch).
     #[inline]
     #[must_use]
     pub fn snapshots_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.snapshots_end)
     }
 
-    /// Returns where the reads of transaction `txn` are.
+    /// Returns the indices of the reads of transaction `txn`.
     #[inline]
     #[must_use]
     pub fn reads_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.reads_end)
     }
 
-    /// Returns where the ranges of transaction `txn` are.
+    /// Returns the indices of the ranges of transaction `txn`.
     #[inline]
     #[must_use]
     pub fn ranges_of(&self, txn: usize) -> Indices<usize> {
         self.span(txn, |t| t.ranges_end)
     }
 
-    /// Returns where the writes of transaction `txn` are.
+    /// Returns the indices of the writes of transaction `txn`.
     #[inline]
     #[must_use]
     pub fn writes_of(&self, txn: usize) -> Indices<usize> {

@@ -1,4 +1,4 @@
-//! Changes of configuration. They take effect at epoch boundaries only, through the control log.
+//! Changes of configuration. They take effect only at epoch boundaries, through the control log.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -14,11 +14,11 @@ use crate::release::{Generation, Release};
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
 
-/// Position in the control log, from 1. 0 is "none applied".
+/// Position in the control log, starting at 1. 0 means that none is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ControlIndex(pub u64);
 
-/// A place that a plugin can fill.
+/// A slot that a plugin can fill.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PluginSlot {
     /// The conflict rule.
@@ -31,7 +31,7 @@ pub enum PluginSlot {
 }
 
 impl PluginSlot {
-    /// Returns the slot of this name: `rule`, `validator:<level>` or `adaptor:<name>`.
+    /// Returns the slot with the name `name`: `rule`, `validator:<level>` or `adaptor:<name>`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<PluginSlot> {
         match name.split_once(':') {
@@ -75,7 +75,7 @@ impl FilledBy {
     /// All causes.
     pub const ALL: [FilledBy; 4] = [FilledBy::Configuration, FilledBy::Request, FilledBy::Rollback, FilledBy::Faults];
 
-    /// Returns the name in the API and in the control log.
+    /// Returns the name used in the API and in the control log.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl FilledBy {
         }
     }
 
-    /// Tells whether the slot returns to its previous plugin.
+    /// Returns whether the slot returns to its previous plugin.
     #[must_use]
     pub fn goes_back(self) -> bool {
         matches!(self, FilledBy::Rollback | FilledBy::Faults)
@@ -102,65 +102,65 @@ pub struct PluginChoice {
     pub name: String,
     /// SHA-256 of the module's bytes.
     pub digest: [u8; 32],
-    /// Name of the engine that runs it, or `native`: another engine may spend other fuel, so it counts from an epoch on,
-    /// too. What is built in has the same results on all of them.
+    /// Name of the engine that runs it, or `native`. Another engine may consume different fuel, so a change of engine
+    /// takes effect at an epoch, too. Built-in code has the same results on every engine.
     pub host: String,
     /// Configuration handed to `init`, JSON text.
     pub config: String,
-    /// The module was announced to the members of a cluster, and all of them have to have it ready.
+    /// Whether the module was announced to the members of a cluster; then all of them must have it ready.
     pub announced: bool,
 }
 
 impl PluginChoice {
-    /// Makes the choice of no plugin for an adaptor's slot. It keeps the adaptor's name. A release that does not know this
-    /// choice takes it for a component that it lacks, which affects only stores that use the adaptor.
+    /// Returns the choice of no plugin for an adaptor's slot. It keeps the adaptor's name. A release that does not know
+    /// this choice treats it as a missing component, which affects only stores that use the adaptor.
     #[must_use]
     pub fn none(adaptor: &str) -> PluginChoice {
         let (slot, name) = (PluginSlot::Adaptor(adaptor.to_owned()), adaptor.to_owned());
         PluginChoice { slot, name, ..PluginChoice::default() }
     }
 
-    /// Tells whether an adaptor's slot is empty with this choice: no component has this digest.
+    /// Returns whether this choice empties an adaptor's slot: no component has this digest.
     #[must_use]
     pub fn is_none(&self) -> bool {
         matches!(self.slot, PluginSlot::Adaptor(_)) && self.digest == [0; 32]
     }
 }
 
-/// A component of a plugin that was uploaded to a cluster: what a member needs to fetch it and to check it.
+/// A plugin component that was uploaded to a cluster: everything a member needs to fetch and check it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Component {
     /// SHA-256 of its bytes.
     pub digest: [u8; 32],
-    /// Name that it was uploaded under.
+    /// Name under which it was uploaded.
     pub name: String,
-    /// Its world's name.
+    /// Name of its world.
     pub world: String,
     /// Size, bytes.
     pub bytes: u64,
     /// When it was uploaded, Unix milliseconds.
     pub uploaded_ms: u64,
-    /// Configuration that it was checked with, JSON text.
+    /// Configuration with which it was checked, JSON text.
     pub config: String,
-    /// Signature of name and digest, hexadecimal; empty if it has none.
+    /// Signature over name and digest, hexadecimal; empty if unsigned.
     pub signature: String,
 }
 
-/// A component, and what the members have made of it.
+/// A component, and the members' reports on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnnouncedComponent {
     /// The component.
     pub component: Component,
-    /// The entry that announced it first.
+    /// The entry that first announced it.
     pub announced: ControlIndex,
-    /// What each member has made of it that has reported.
+    /// Reports of the members that have sent one.
     pub reports: BTreeMap<NodeId, ComponentReport>,
 }
 
-/// What a member has made of a component.
+/// A member's report on a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ComponentReport {
-    /// The engine that the member has, and for which the component is ready.
+    /// The member's engine, for which the component is ready.
     pub engine: String,
     /// Why the member cannot run the component; empty if it is ready.
     pub problem: String,
@@ -175,7 +175,7 @@ impl ComponentReport {
 }
 
 impl AnnouncedComponent {
-    /// Returns whether a member has reported that it is ready.
+    /// Returns whether the member has reported that it is ready.
     #[must_use]
     pub fn is_ready_on(&self, node: NodeId) -> bool {
         self.reports.get(&node).is_some_and(ComponentReport::is_ready)
@@ -187,25 +187,26 @@ impl AnnouncedComponent {
 pub struct PluginActivation {
     /// The code.
     pub choice: PluginChoice,
-    /// Earliest epoch.
+    /// Earliest epoch at which it takes effect.
     pub from: Epoch,
     /// What caused it.
     pub by: FilledBy,
-    /// Of a rollback after faults: the entry that failed. The activation is void if another one holds by then.
+    /// For a rollback after faults: the entry that failed. The activation is void if another entry fills the slot by
+    /// then.
     pub replaces: ControlIndex,
-    /// Who requested it; empty for the node itself.
+    /// The requester; empty for the node itself.
     pub who: String,
-    /// When it was requested, Unix milliseconds by the clock of the node that took the request; 0 if unknown. Nothing is
-    /// decided by it.
+    /// When it was requested, Unix milliseconds on the clock of the node that received the request; 0 if unknown. No
+    /// decision depends on it.
     pub at_ms: u64,
 }
 
-/// Name of a proposal: its reply is found by it. No two proposals have the same one.
+/// Unique name of a proposal, under which its reply is found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProposalId {
-    /// Drawn at random when the proposer starts: what an earlier process proposed may still arrive.
+    /// Drawn at random when the proposer starts, since proposals of an earlier process may still arrive.
     pub run: u64,
-    /// Counts the proposals of that run.
+    /// Counts the proposals of the run.
     pub number: u64,
 }
 
@@ -214,164 +215,165 @@ pub struct ProposalId {
 pub struct ControlEntry {
     /// The proposal that it was written for.
     pub proposal: ProposalId,
-    /// What it changes.
+    /// The change.
     pub change: ControlChange,
 }
 
 impl From<ControlChange> for ControlEntry {
-    /// Makes an entry that nobody waits for.
+    /// Makes an entry without a waiter.
     fn from(change: ControlChange) -> ControlEntry {
         ControlEntry { proposal: ProposalId::default(), change }
     }
 }
 
-/// A change of configuration. Numbers of new things are not in it: they are given when it is applied.
+/// A change of configuration. Numbers of new objects are not part of it: they are assigned when it is applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ControlChange {
-    /// Creates the store of this name and namespace, or changes it. `id` is 0, or what the proposer knows it to be.
+    /// Creates or changes the store of this name and namespace. `id` is 0, or the number known to the proposer.
     DeclareStore(StoreSpec),
     /// Fills a slot from the first epoch at or after `from` that carries this entry.
     ActivatePlugin(PluginActivation),
-    /// Has all members fetch, check and compile a component, and report what became of it.
+    /// Makes all members fetch, check and compile a component, and report the result.
     AnnounceComponent(Component),
-    /// A member has a component ready, or cannot run it.
+    /// Reports that a member has a component ready, or cannot run it.
     ReportComponent {
         /// SHA-256 of the component's bytes.
         digest: [u8; 32],
         /// The member.
         node: NodeId,
-        /// What it has made of it.
+        /// The member's report.
         report: ComponentReport,
     },
-    /// Removes a plugin's code: no slot returns to it. Written once no slot holds it, so that when this entry is durable,
-    /// the outcomes of all epochs that the code decided are, too.
+    /// Removes a plugin's code; no slot returns to it. Written once no slot holds the plugin, so that when this entry
+    /// is durable, so are the outcomes of all epochs that the code decided.
     ForgetPlugin {
         /// SHA-256 of the module's bytes.
         digest: [u8; 32],
     },
-    /// Lets the log go on without a store's storage, which did not acknowledge for too long.
+    /// Lets the log continue without a store's storage, which did not acknowledge for too long.
     DetachPush(Detachment),
-    /// Pushes to a detached store again: its storage holds enough for the log to go on from.
+    /// Resumes the push to a detached store, whose storage holds enough for the log to continue from.
     AttachPush {
         /// The store.
         store: StoreId,
     },
-    /// Names the member that pushes to a store from now on, unless another push has begun since it was proposed.
+    /// Makes a member push to a store from now on, unless another push has begun since this was proposed.
     AssignPush {
         /// The store.
         store: StoreId,
-        /// The push that it replaces.
+        /// The push that this one replaces.
         replaces: ControlIndex,
         /// The member.
         node: NodeId,
     },
-    /// Remembers that a storage was found ahead of the log, or that it is no longer.
+    /// Records that a storage was found ahead of the log, or that it no longer is.
     ForkPush {
         /// The store.
         store: StoreId,
-        /// The control entry that declared or attached it last: a later storage is not meant.
+        /// The control entry that last declared or attached it; a later storage is not affected.
         generation: ControlIndex,
-        /// Where the log ended.
+        /// End of the log at that time.
         fork: Option<Lsn>,
     },
-    /// Registers a receiver of a store's log, in place of the one before.
+    /// Registers a receiver of a store's log, replacing the previous one.
     RegisterWebhook {
         /// The receiver.
         webhook: Webhook,
-        /// It continues where the one before has got to, instead of after the watermark that it comes with.
+        /// Whether it continues from the previous receiver's position instead of after its own watermark.
         resumes: bool,
     },
-    /// Forgets a store's receiver.
+    /// Removes a store's receiver.
     RemoveWebhook {
         /// The store.
         store: StoreId,
     },
-    /// Names the member that delivers a store's log to its receiver from now on, unless another delivery has begun since it was
-    /// proposed.
+    /// Makes a member deliver a store's log to its receiver from now on, unless another delivery has begun since this
+    /// was proposed.
     AssignWebhook {
         /// The store.
         store: StoreId,
-        /// The delivery that it replaces.
+        /// The delivery that this one replaces.
         replaces: ControlIndex,
         /// The member.
         node: NodeId,
     },
-    /// Moves offsets and watermarks, in this order.
+    /// Moves offsets and watermarks, in the given order.
     MoveReaders(Vec<ReaderMove>),
-    /// Passes one record by, which a storage can never take. The entry is the audit record.
+    /// Skips one record that a storage can never accept. The entry is the audit record.
     SkipRecord(Skip),
-    /// Bounds that decide verdicts.
+    /// Sets the bounds that affect verdicts.
     SetBounds(Bounds),
-    /// Creates a key, and its tenant if that does not exist. `namespace` is 0, or what the proposer knows it to be.
+    /// Creates a key, and its tenant if it does not exist. `namespace` is 0, or the number known to the proposer.
     CreateKey(ApiKey),
     /// Revokes a key. It never becomes valid again.
     RevokeKey {
         /// Its public part.
         id: String,
     },
-    /// Gives a number to the node of this name, which is to become a member.
+    /// Assigns a number to the named node, which is to become a member.
     AdmitNode {
         /// Its name, unique among the nodes that were not removed.
         name: String,
-        /// Where the others reach it, opaque.
+        /// Address at which the other nodes reach it, opaque.
         address: String,
-        /// The voters of the control group at this entry, which the group's leader adds: with them the new group begins. Empty in a
-        /// proposal; an entry without them means all members that stay.
+        /// The voters of the control group at this entry, added by the group's leader; the new group begins with them.
+        /// Empty in a proposal; an entry without voters means all remaining members.
         voters: Vec<NodeId>,
     },
-    /// Binds the number of a node that was admitted to the data directory with which it starts, for good: what the node
-    /// promises to others is on that disk alone.
+    /// Permanently binds the number of an admitted node to the data directory it starts with: the promises that the
+    /// node makes to other nodes are on that disk alone.
     ClaimNode {
         /// The node.
         node: NodeId,
-        /// What the directory has drawn when it was made.
+        /// The number that the directory drew at its creation.
         directory: u64,
     },
-    /// A group becomes a member. It has a leader already.
+    /// Makes a group a member. It already has a leader.
     JoinGroup(GroupJoin),
-    /// Removes a node for good: its group closes, then it leaves all groups.
+    /// Permanently removes a node: its group closes, then the node leaves all groups.
     RemoveNode {
         /// The node.
         node: NodeId,
     },
-    /// Drains a node, or lets it resume: one that is drained stays a member and a voter, but leads no group, takes no commits and
-    /// pushes to no storage.
+    /// Drains a node, or lets it resume. A drained node remains a member and a voter, but leads no group, takes no
+    /// commits and pushes to no storage.
     DrainNode {
         /// The node.
         node: NodeId,
-        /// Whether it is to be drained.
+        /// Whether to drain it.
         drained: bool,
     },
-    /// The removal of a node is complete: no group has it.
+    /// Completes the removal of a node: no group includes it.
     ForgetNode {
         /// The node.
         node: NodeId,
     },
-    /// A node tells what it runs.
+    /// Announces a node's release.
     AnnounceRelease {
         /// The node.
         node: NodeId,
-        /// What it runs.
+        /// Its release.
         release: Release,
     },
-    /// From the first epoch that carries this entry, everything is decided in this generation, in which all members can.
+    /// From the first epoch that carries this entry, everything is decided in this generation, which all members
+    /// support.
     SwitchGeneration(Generation),
-    /// Makes a node the only one: all others are removed for good, without any of what a removal waits for. Written into the log of
-    /// a node that has stopped, after a majority of the others was lost.
+    /// Makes a node the only one: all other nodes are removed permanently, without the waits of a regular removal.
+    /// Written into the log of a stopped node after a majority of the other nodes was lost.
     SoleNode {
         /// The node.
         node: NodeId,
     },
-    /// Keeps the place of an entry that a salvage could not read. What that one changed is not known.
+    /// Takes the place of an entry that a salvage could not read. Its change is unknown.
     Lost,
 }
 
 /// A group that becomes a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupJoin {
-    /// The group; its node was admitted.
+    /// The group; its node was admitted before.
     pub group: GroupId,
-    /// First epoch that waits for its entry.
+    /// First epoch that needs the group's entry.
     pub first: Epoch,
 }
 
@@ -380,42 +382,43 @@ pub struct GroupJoin {
 pub struct Detachment {
     /// The store.
     pub store: StoreId,
-    /// The control entry that declared or attached it last: a later one is not meant.
+    /// The control entry that last declared or attached it; a later one is not affected.
     pub declared: ControlIndex,
-    /// Last complete epoch when this was decided.
+    /// Last complete epoch at the time of the decision.
     pub at: Epoch,
     /// Last record that the storage had acknowledged.
     pub acked: Lsn,
-    /// Why, in words.
+    /// The reason, as text.
     pub reason: String,
 }
 
-/// A record that is not given to a storage.
+/// A record that is withheld from a storage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
     /// The store.
     pub store: StoreId,
-    /// Which record.
+    /// The record.
     pub lsn: Lsn,
-    /// When it was requested, by the clock of the node that took the request; nothing is decided by it.
+    /// When it was requested, on the clock of the node that received the request; no decision depends on it.
     pub at_ms: u64,
     /// The caller.
     pub by: String,
-    /// What the storage said to the record.
+    /// The storage's error for the record.
     pub reason: String,
 }
 
-/// Bounds that decide verdicts.
+/// Bounds that affect verdicts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of history above which the floor rises early.
     pub window_bytes_max: u64,
     /// Bytes of the id and status table above which its oldest second is dropped.
     pub status_bytes_max: u64,
-    /// Faults in a row after which a slot goes back to what filled it before; 0 for never. It decides when a rollback is
-    /// proposed, and so by which plugin later epochs are decided.
+    /// Consecutive faults after which a slot returns to its previous content; 0 for never. It determines when a
+    /// rollback is proposed, and so which plugin decides later epochs.
     pub plugin_faults_max: u32,
-    /// Partitions of the version map. A validator is called once for each of them, so they decide how much fuel and memory
-    /// a transaction's epoch has, and with that which calls fail. How many threads share them is up to each node.
+    /// Partitions of the version map. A validator is called once per partition, so their number determines the fuel and
+    /// memory of a transaction's epoch, and so which calls fail. The number of threads that share them is up to each
+    /// node.
     pub partitions: u16,
 }

@@ -1,6 +1,6 @@
-//! What the control log adds up to, as plain data: the part of a state image that holds it.
+//! The accumulated state of the control log, as plain data: the part of a state image that holds it.
 //!
-//! Everything in here is bounded by the limits of what it lists.
+//! Every list is bounded by the limit of its elements.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,33 +17,33 @@ use crate::store::StoreSpec;
 /// The state after control entry `index`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ControlImage {
-    /// Last entry that it includes.
+    /// Last entry included in the state.
     pub index: ControlIndex,
     /// Bounds, if any were set.
     pub bounds: Option<Bounds>,
     /// Stores, ascending id.
     pub stores: Vec<DeclaredStore>,
-    /// Tenants beside the one that exists from the start, ascending name.
+    /// Tenants other than the initial one, ascending name.
     pub tenants: Vec<(String, NamespaceId)>,
     /// Keys that are not revoked, ascending id.
     pub keys: Vec<HeldKey>,
-    /// The keys that were revoked last, oldest first.
+    /// The most recently revoked keys, oldest first.
     pub revoked: Vec<RevokedKey>,
     /// Slots, ascending.
     pub slots: Vec<SlotImage>,
     /// Nodes that were ever members or admitted, ascending id.
     pub nodes: Vec<ClusterNode>,
-    /// The last proposal of each run that proposed lately, ascending run.
+    /// The last proposal of each recent run, ascending run.
     pub proposers: Vec<LastProposal>,
     /// Components that were uploaded to a cluster, ascending digest.
     pub components: Vec<AnnouncedComponent>,
-    /// Generation in which epochs are decided.
+    /// Generation that decides epochs.
     pub generation: Generation,
-    /// What each node runs that has announced it, ascending node.
+    /// Announced releases, ascending node.
     pub releases: Vec<(NodeId, Release)>,
     /// Offsets of a cluster's consumers, by namespace, name and store.
     pub offsets: Vec<ConsumerOffset>,
-    /// Receivers that are registered in a cluster, ascending store.
+    /// Receivers registered in a cluster, ascending store.
     pub webhooks: Vec<HeldWebhook>,
 }
 
@@ -52,35 +52,35 @@ pub struct ControlImage {
 pub struct ClusterNode {
     /// Its number.
     pub id: NodeId,
-    /// Its name; empty for one with which the cluster began.
+    /// Its name; empty for an initial node of the cluster.
     pub name: String,
-    /// Where the others reach it, opaque; empty for one with which the cluster began.
+    /// Address at which the other nodes reach it, opaque; empty for an initial node.
     pub address: String,
-    /// Its data directory, once it has started; none of one with which the cluster began.
+    /// Its data directory, once it has started; `None` for an initial node.
     pub directory: Option<u64>,
-    /// The first voters of its group; empty for one with which the cluster began.
+    /// The first voters of its group; empty for an initial node.
     pub first_voters: Vec<NodeId>,
-    /// Its group, once that has joined.
+    /// Its group, once joined.
     pub joined: Option<GroupJoin>,
-    /// Whether it is being removed.
+    /// Progress of its removal.
     pub stage: NodeStage,
     /// Whether it is drained.
     pub drained: bool,
 }
 
-/// How far the removal of a node is.
+/// Progress of a node's removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NodeStage {
-    /// It stays.
+    /// The node stays.
     #[default]
     Present,
-    /// It is being removed: its group may not have closed, and groups may still have it.
+    /// The node is being removed: its group may not have closed yet, and groups may still include it.
     Leaving,
-    /// No group has it any more.
+    /// No group includes the node any more.
     Left,
 }
 
-/// The last proposal of a run that was applied.
+/// The last applied proposal of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LastProposal {
     /// The proposal.
@@ -94,18 +94,18 @@ pub struct LastProposal {
 pub struct DeclaredStore {
     /// Its declaration.
     pub spec: StoreSpec,
-    /// The control entry of the declaration alone: skips from before it were of another storage.
+    /// The control entry of the declaration alone: skips before it were of another storage.
     pub declared: ControlIndex,
-    /// The control entry that declared or attached it last. Acknowledgements from before it are void.
+    /// The control entry that last declared or attached it. Acknowledgements from before it are void.
     pub generation: ControlIndex,
-    /// Why the log does not wait for it, if it does not.
+    /// Why the log does not wait for it, if detached.
     pub detached: Option<Detachment>,
     /// The member of a cluster that pushes to its storage; `None` until one is named, and on a node that runs alone.
     pub pusher: Option<Pusher>,
-    /// Where the log ended when its present storage was found ahead of it: until the storage is back there, its rows are of
-    /// another history.
+    /// End of the log when the present storage was found ahead of it: until the storage returns to this position, its
+    /// rows are of another history.
     pub fork: Option<Lsn>,
-    /// Records that its storages never got, with the control entries that skip them, oldest first.
+    /// Records that its storages never received, with the control entries that skip them, oldest first.
     pub skips: Vec<(ControlIndex, Skip)>,
 }
 
@@ -119,20 +119,20 @@ pub struct Pusher {
 }
 
 impl DeclaredStore {
-    /// Returns the name of the present push: the control entry that declared or attached the store last, or named the node
-    /// that pushes. What an earlier push reports is void.
+    /// Returns the name of the present push: the latest control entry that declared or attached the store or named the
+    /// node that pushes. Reports of an earlier push are void.
     #[must_use]
     pub fn push(&self) -> ControlIndex {
         self.pusher.map_or(self.generation, |pusher| pusher.since.max(self.generation))
     }
 
-    /// Returns whether its rows are in a storage outside of the service.
+    /// Returns whether its rows are in a storage outside the service.
     #[must_use]
     pub fn is_external(&self) -> bool {
         self.spec.adaptor.is_some() && !self.spec.is_embedded()
     }
 
-    /// Returns the records that the present storage is not given.
+    /// Returns the records that are withheld from the present storage.
     pub fn skipped(&self) -> impl Iterator<Item = Lsn> + '_ {
         self.skips.iter().filter(|(index, _)| *index > self.declared).map(|(_, skip)| skip.lsn)
     }
@@ -145,11 +145,11 @@ pub struct HeldKey {
     pub key: ApiKey,
     /// The entry that created it.
     pub created: ControlIndex,
-    /// That entry created its tenant, too.
+    /// Whether that entry created its tenant, too.
     pub founded: bool,
 }
 
-/// A key that was revoked: enough to recognise its use.
+/// A revoked key: enough to recognise its use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RevokedKey {
     /// Its public part.
@@ -162,20 +162,20 @@ pub struct RevokedKey {
     pub created: ControlIndex,
     /// The entry that revoked it.
     pub revoked: ControlIndex,
-    /// The entry that created it created its tenant, too.
+    /// Whether the entry that created it created its tenant, too.
     pub founded: bool,
 }
 
-/// An entry of the control log that holds, or held.
+/// An entry of the control log that fills a slot, or did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotEntry {
     /// Its position.
     pub index: ControlIndex,
     /// Its content.
     pub activation: PluginActivation,
-    /// First epoch that it decided; `None` if that is not known.
+    /// First epoch that it decided; `None` if unknown.
     pub since: Option<Epoch>,
-    /// Whether the configuration, and not a request, put it there: then another configuration may replace it.
+    /// Whether the configuration, not a request, put it there; then another configuration may replace it.
     pub configured: bool,
 }
 
@@ -193,9 +193,9 @@ pub struct PastEntry {
 pub struct SlotImage {
     /// Its name.
     pub slot: PluginSlot,
-    /// What held, oldest first; the last one holds.
+    /// Active and earlier entries, oldest first; the last one is active.
     pub stack: Vec<SlotEntry>,
-    /// What is pending.
+    /// The pending entry.
     pub pending: Option<SlotEntry>,
     /// The newest entries of this slot, oldest first.
     pub history: Vec<PastEntry>,

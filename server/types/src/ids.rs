@@ -1,4 +1,4 @@
-//! Newtypes for every number that has a meaning. Two of them are never mixed up by accident.
+//! Newtypes for every number that has a meaning, so that two of them are never confused.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -18,8 +18,8 @@ macro_rules! number {
 }
 
 number!(
-    /// Number of the epoch in which a transaction is decided (CCaaS, section 4.2: CEN). Epoch 0 is the empty
-    /// database; the first sealed epoch is 1. At most [`Epoch::BITS`] bits.
+    /// Number of the epoch in which a transaction is decided (CCaaS, section 4.2: CEN). Epoch 0 is the empty database;
+    /// the first sealed epoch is 1. Has at most [`Epoch::BITS`] bits.
     Epoch(u64)
 );
 number!(
@@ -28,7 +28,7 @@ number!(
     Csn(u64)
 );
 number!(
-    /// Dense position, from 1, of a transaction's record in one store's committed log. 0 is "before the first".
+    /// Dense position, from 1, of a transaction's record in one store's committed log. 0 is before the first record.
     Lsn(u64)
 );
 number!(
@@ -36,11 +36,11 @@ number!(
     NodeId(u16)
 );
 number!(
-    /// Which incarnation of a node a group belongs to: a wiped disk comes back under a new one.
+    /// Incarnation of a node that a group belongs to: a wiped disk returns under a new one.
     Incarnation(u32)
 );
 number!(
-    /// A store, numbered once by the control log and never reused.
+    /// A store, numbered once by the control log; numbers are never reused.
     StoreId(u32)
 );
 number!(
@@ -48,15 +48,15 @@ number!(
     NamespaceId(u32)
 );
 number!(
-    /// Keyed 64-bit hash of a canonical commit body: distinguishes a retry from another body under the same id.
+    /// Keyed 64-bit hash of a canonical commit body: tells a retry from a different body under the same id.
     BodyHash(u64)
 );
 number!(
-    /// Index of a transaction within its epoch: groups in the order of their ids, then the batch's own order.
+    /// Index of a transaction within its epoch: groups by ascending id, then the batch's own order.
     TxnIx(u32)
 );
 number!(
-    /// Chained 64-bit digest of outcomes, by which replicas compare themselves.
+    /// Chained 64-bit digest of outcomes, with which replicas compare their state.
     Digest(u64)
 );
 
@@ -72,7 +72,7 @@ impl Epoch {
         Epoch(self.0 + 1)
     }
 
-    /// Returns the preceding epoch; epoch 0 precedes itself.
+    /// Returns the preceding epoch; epoch 0 is its own predecessor.
     #[must_use]
     pub fn prev(self) -> Epoch {
         Epoch(self.0.saturating_sub(1))
@@ -80,7 +80,8 @@ impl Epoch {
 }
 
 impl Lsn {
-    /// Returns the following position. The last one, which no log reaches but a storage or receiver may state, follows itself.
+    /// Returns the following position. The last one, which no log reaches but a storage or receiver may report, is its
+    /// own successor.
     #[must_use]
     pub fn next(self) -> Lsn {
         Lsn(self.0.saturating_add(1))
@@ -91,7 +92,7 @@ impl Csn {
     /// Width of the node id in the low bits.
     pub const NODE_BITS: u32 = 10;
 
-    /// Builds a stamp from hybrid microseconds and the node that gives it.
+    /// Builds a stamp from hybrid microseconds and the node that issues it.
     #[must_use]
     pub fn new(micros: u64, node: NodeId) -> Csn {
         Csn(micros << Self::NODE_BITS | u64::from(node.0 & ((1 << Self::NODE_BITS) - 1)))
@@ -104,9 +105,9 @@ impl Csn {
     }
 }
 
-/// What a written row carries: its epoch (43 bits) and its position in the epoch's serial order (20 bits).
+/// Version of a written row: its epoch (43 bits) and its position in the epoch's serial order (20 bits).
 ///
-/// Rises along the log of a row. Never zero, so that `Option<Version>` takes eight bytes and "absent" needs no
+/// Increases along the log of a row. Never zero, so that `Option<Version>` takes eight bytes and "absent" needs no
 /// sentinel. Two transactions that share no row may share a position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(NonZeroU64);
@@ -126,7 +127,7 @@ impl Version {
         Self::from_bits(epoch.0 << Self::POSITION_BITS | u64::from(position))
     }
 
-    /// Restores a version from [`Version::bits`]; `None` for zero and for numbers above 63 bits.
+    /// Restores a version from [`Version::bits`]; `None` for zero and for numbers of more than 63 bits.
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Version> {
         if bits >> (Epoch::BITS + Self::POSITION_BITS) != 0 {
@@ -135,7 +136,7 @@ impl Version {
         NonZeroU64::new(bits).map(Version)
     }
 
-    /// Returns the version as one number, ordered as versions are.
+    /// Returns the version as a number; numbers order like versions.
     #[must_use]
     pub fn bits(self) -> u64 {
         self.0.get()
@@ -171,19 +172,19 @@ impl fmt::Display for Version {
 pub struct GroupId {
     /// The node whose transactions the group carries.
     pub node: NodeId,
-    /// Which incarnation of that node.
+    /// Incarnation of that node.
     pub incarnation: Incarnation,
 }
 
 impl GroupId {
-    /// The control group of a cluster. It carries no node's transactions: the nodes of a cluster are numbered from 1.
+    /// The control group of a cluster. It carries no node's transactions: nodes are numbered from 1.
     pub const CONTROL: Self = Self { node: NodeId(0), incarnation: Incarnation(0) };
 }
 
 /// Name of a log: 128 random bits, drawn when the log is created and again when it is salvaged.
 ///
-/// Positions mean nothing without it: after a salvage the same [`Lsn`] can name another record. Whatever remembers how
-/// far it followed a log (the watermark of a storage, the offset of a consumer) keeps the id beside the position.
+/// Positions are meaningless without it: after a salvage, the same [`Lsn`] can name another record. Every stored
+/// position in a log (the watermark of a storage, the offset of a consumer) includes the id.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogId(pub [u8; 16]);
 
@@ -200,14 +201,14 @@ impl fmt::Debug for LogId {
     }
 }
 
-/// A text that is no [`LogId`].
+/// The error for text that is not a [`LogId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidLogId;
 
 impl core::str::FromStr for LogId {
     type Err = InvalidLogId;
 
-    /// Reads exactly what [`LogId`] displays as.
+    /// Parses exactly the [`fmt::Display`] form of [`LogId`].
     fn from_str(text: &str) -> Result<Self, InvalidLogId> {
         let digits = text.as_bytes();
         if digits.len() != 32 {
@@ -229,7 +230,7 @@ fn digit(byte: u8) -> Result<u8, InvalidLogId> {
     }
 }
 
-/// Transaction id: a UUIDv7, minted by Begin or by the client. It is the idempotency key.
+/// Transaction id: a UUIDv7, generated by Begin or by the client. It is the idempotency key.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TxnId(pub [u8; 16]);
 
@@ -265,12 +266,13 @@ impl fmt::Debug for TxnId {
     }
 }
 
-/// 128-bit keyed hash of (namespace, store, key): how the resolver names a row. Same key on all replicas.
+/// 128-bit keyed hash of (namespace, store, key), which identifies a row in the resolver. The key is the same on all
+/// replicas.
 ///
-/// Two words rather than a `u128`, so that rows in columns are aligned to eight bytes.
+/// Two words instead of a `u128`, so that rows in columns are aligned to eight bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
-    /// High half; its top bits choose the shard.
+    /// High half; its top bits select the shard.
     pub hi: u64,
     /// Low half.
     pub lo: u64,

@@ -1,7 +1,7 @@
-//! A state image: all that a resolver needs to continue after an epoch, as plain columns.
+//! A state image: everything a resolver needs to continue after an epoch, as plain columns.
 //!
-//! What a column means is the resolver's business; the codec only knows how to store columns. So the image can gain
-//! a column without a new file format.
+//! The resolver defines the meaning of a column; the codec only stores columns. So the image can gain a column without
+//! a new file format.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ pub struct StateImage {
 /// A column of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Column {
-    /// What it is, to the resolver.
+    /// Its meaning to the resolver.
     pub id: u16,
     /// The numbers.
     pub words: Vec<u64>,
@@ -30,7 +30,7 @@ pub struct Column {
 /// A column of bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Blob {
-    /// What it is, to the resolver.
+    /// Its meaning to the resolver.
     pub id: u16,
     /// The bytes.
     pub bytes: Vec<u8>,
@@ -47,19 +47,19 @@ impl StateImage {
         self.blobs.push(Blob { id, bytes });
     }
 
-    /// Returns the column of numbers `id`.
+    /// Returns the column of numbers with this id.
     #[must_use]
     pub fn words(&self, id: u16) -> Option<&[u64]> {
         self.columns.iter().find(|c| c.id == id).map(|c| c.words.as_slice())
     }
 
-    /// Returns the column of bytes `id`.
+    /// Returns the column of bytes with this id.
     #[must_use]
     pub fn bytes(&self, id: u16) -> Option<&[u8]> {
         self.blobs.iter().find(|b| b.id == id).map(|b| b.bytes.as_slice())
     }
 
-    /// Returns the bytes that the columns take in memory.
+    /// Returns the bytes of memory that the columns occupy.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let words: usize = self.columns.iter().map(|c| c.words.len() * 8).sum();

@@ -1,5 +1,5 @@
-//! The words of Tribunal: numbers, transactions, batches, verdicts and log records, with no logic beyond
-//! their own invariants.
+//! The vocabulary of Tribunal: numbers, transactions, batches, verdicts and log records, with no logic beyond their own
+//! invariants.
 //!
 //! Everything that crosses a crate boundary is defined here, once. Nothing here serialises (bytes belong to
 //! `tribunal-codec`, JSON to `tribunal-api`), performs I/O, reads a clock or draws a random number.

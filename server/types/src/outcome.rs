@@ -1,4 +1,4 @@
-//! What resolving an epoch takes and gives.
+//! Input and output of the resolution of an epoch.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -9,14 +9,14 @@ use crate::ids::{Digest, Epoch, Lsn, StoreId, TxnIx, Version};
 use crate::txn::Isolation;
 use crate::verdict::{OpKind, Reason, Stage};
 
-/// The whole input of an epoch: exactly one counted entry of each member group, ascending group.
+/// The complete input of an epoch: exactly one counted entry per member group, in ascending group order.
 #[derive(Clone, Debug)]
 pub struct EpochInput {
     /// The epoch.
     pub epoch: Epoch,
     /// Replicated time, Unix milliseconds: max(previous, median of the entries' clocks).
     pub epoch_time_ms: u64,
-    /// The batches whose items belong to this epoch (groups that sealed it empty contribute none).
+    /// The batches whose items belong to this epoch (a group that sealed it empty contributes none).
     pub batches: Vec<Arc<Batch>>,
 }
 
@@ -44,7 +44,7 @@ impl EpochInput {
         panic!("transaction {ix} is not of epoch {}", self.epoch)
     }
 
-    /// Returns where the items of each batch are in the epoch's outcome, in the order of the batches.
+    /// Returns the places of each batch's items in the epoch's outcome, in the order of the batches.
     pub fn places(&self) -> impl Iterator<Item = (&Arc<Batch>, ItemPlaces)> {
         self.batches.iter().enumerate().scan(ItemPlaces::default(), |before, (batch, input)| {
             let after = |range: &Indices<usize>, count: usize| range.end..range.end + count;
@@ -59,12 +59,12 @@ impl EpochInput {
     }
 }
 
-/// Where a batch's items are among those of its epoch.
+/// The places of a batch's items among those of its epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ItemPlaces {
     /// Index of the batch.
     pub batch: usize,
-    /// Its transactions in `decisions`, which are numbered like items.
+    /// Its transactions in `decisions`, which have the same numbers as items.
     pub txns: Indices<usize>,
     /// Its early aborts in `early_aborts`.
     pub early_aborts: Indices<usize>,
@@ -72,16 +72,16 @@ pub struct ItemPlaces {
     pub fences: Indices<usize>,
 }
 
-/// Where a stored verdict is.
+/// Location of a stored verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VerdictAt {
     /// The epoch that decided it.
     pub epoch: Epoch,
-    /// Which item of that epoch: transactions first, then the early aborts of all batches, then their fences.
+    /// Index of the item in that epoch: transactions first, then the early aborts of all batches, then their fences.
     pub item: u32,
 }
 
-/// What the epoch decided about one transaction.
+/// The epoch's decision on one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Committed; every row it wrote carries this version.
@@ -98,9 +98,9 @@ pub enum Decision {
         /// Number of witnesses.
         count: u32,
     },
-    /// The id is known with the same body: the stored verdict is the answer.
+    /// The id is known with the same body: the stored verdict is the reply.
     Replayed {
-        /// Where the stored verdict is (possibly in this very epoch).
+        /// Location of the stored verdict (possibly in this very epoch).
         original: VerdictAt,
     },
     /// The id is known with another body.
@@ -109,19 +109,19 @@ pub enum Decision {
     Expired,
 }
 
-/// What defeated a transaction, in indices. `Conflict` is the same in words.
+/// The cause of an abort, as indices. `Conflict` is its expanded form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Witness {
-    /// Which column.
+    /// Column of the operation.
     pub op: OpKind,
     /// Index of the operation within its transaction's own reads, ranges or writes.
     pub index: u32,
-    /// Version that is there now, if any. Of a range that had changed before the epoch: position 0 of the epoch in which
-    /// its first changed row was last written.
+    /// Current version of the row, if any. For a range that changed before the epoch: position 0 of the epoch of the
+    /// last write to its first changed row.
     pub current: Option<Version>,
-    /// The winner within this epoch, if there is one.
+    /// The winner within this epoch, if any.
     pub winner: Option<TxnIx>,
-    /// Where it was found.
+    /// The stage that found it.
     pub stage: Stage,
 }
 
@@ -148,47 +148,47 @@ pub struct CreatedRow {
 /// Answer to a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceResult {
-    /// The id was unknown and can never commit now.
+    /// The id was unknown, and can never commit from now on.
     Fenced,
     /// The id has a verdict.
     Known(VerdictAt),
-    /// The id's time is outside the window, and it is no longer known; it cannot be executed either.
+    /// The id's time is outside the window, and the id is no longer known; it cannot be executed either.
     Expired,
 }
 
-/// A plugin failed deterministically; its native fallback decided this epoch.
+/// A deterministic failure of a plugin, whose native fallback decided this epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyFallback {
-    /// `None` for the conflict rule, else the validator of this level.
+    /// The validator's level; `None` for the conflict rule.
     pub level: Option<Isolation>,
-    /// What happened, in words.
+    /// The fault, as text.
     pub fault: alloc::string::String,
 }
 
-/// All that an epoch decided. A pure function of the state before and the epoch's input.
+/// All decisions of an epoch. A pure function of the preceding state and the epoch's input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EpochOutcome {
     /// The epoch.
     pub epoch: Epoch,
     /// Replicated time, Unix milliseconds.
     pub epoch_time_ms: u64,
-    /// One per transaction, by [`TxnIx`].
+    /// One decision per transaction, by [`TxnIx`].
     pub decisions: Vec<Decision>,
-    /// Witnesses of the aborted.
+    /// Witnesses of the aborted transactions.
     pub witnesses: Vec<Witness>,
-    /// The committed, in serial order.
+    /// The committed transactions, in serial order.
     pub order: Vec<TxnIx>,
-    /// Log positions, in serial order of the transactions and ascending store within one; dense per store.
+    /// Log positions, in serial order of the transactions, ascending store within one; dense per store.
     pub lsns: Vec<StoreLsn>,
-    /// Adds that created their rows, ascending.
+    /// Adds that created their rows, in ascending order.
     pub created: Vec<CreatedRow>,
-    /// One per early abort, all batches in order: the id's stored verdict (its own, or an earlier one).
+    /// The id's stored verdict (this abort's or an earlier one) per early abort, all batches in order.
     pub early_aborts: Vec<VerdictAt>,
-    /// One per fence, all batches in order.
+    /// One result per fence, all batches in order.
     pub fences: Vec<FenceResult>,
-    /// Rows that each batch's import brought (known rows are left alone); empty if no batch has an import.
+    /// Rows added by each batch's import (known rows are unchanged); empty if no batch has an import.
     pub imported: Vec<u64>,
-    /// Snapshots below this one can no longer be judged, from the next epoch on.
+    /// Lowest snapshot that can be judged from the next epoch on.
     pub floor: Epoch,
     /// Plugins that failed.
     pub fallbacks: Vec<PolicyFallback>,
@@ -197,7 +197,7 @@ pub struct EpochOutcome {
 }
 
 impl EpochOutcome {
-    /// Bytes of memory that the lists occupy, spare capacity included.
+    /// Returns the bytes of memory that the lists occupy, including spare capacity.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         fn of<T>(list: &Vec<T>) -> usize {
@@ -208,7 +208,7 @@ impl EpochOutcome {
         decided + of(&self.early_aborts) + of(&self.fences) + of(&self.fallbacks) + faults
     }
 
-    /// Returns the first and last LSN that the epoch gave in each store, ascending store.
+    /// Returns the first and last LSN that the epoch assigned in each store, ascending store.
     #[must_use]
     pub fn heads(&self) -> Vec<(StoreId, Lsn, Lsn)> {
         let mut heads: Vec<(StoreId, Lsn, Lsn)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Readers of logs that a service remembers: offsets of consumers, and webhooks.
+//! Persistent readers of logs: consumers' offsets, and webhooks.
 
 use alloc::string::String;
 use core::fmt;
@@ -46,8 +46,8 @@ pub struct Webhook {
 }
 
 impl Webhook {
-    /// Watermark of a receiver that was found ahead of the log: what it has is of another history, wherever the log has
-    /// got to since. No log reaches this position.
+    /// Watermark of a receiver that was found ahead of the log: its records are of another history, even if the log has
+    /// passed its position since. No log reaches this value.
     pub const AHEAD: Lsn = Lsn(u64::MAX - 1);
 }
 
@@ -67,27 +67,27 @@ impl fmt::Debug for Webhook {
 pub struct HeldWebhook {
     /// The webhook.
     pub webhook: Webhook,
-    /// The control entry that registered it last.
+    /// The control entry that last registered it.
     pub registered: ControlIndex,
     /// The member that delivers it; `None` until one is named.
     pub deliverer: Option<Pusher>,
 }
 
 impl HeldWebhook {
-    /// Returns the name of the present delivery: the control entry that registered the webhook last, or named the node that
-    /// delivers it. What an earlier delivery reports is void.
+    /// Returns the name of the present delivery: the latest control entry that registered the webhook or named the node
+    /// that delivers it. Reports of an earlier delivery are void.
     #[must_use]
     pub fn delivery(&self) -> ControlIndex {
         self.deliverer.map_or(self.registered, |deliverer| deliverer.since.max(self.registered))
     }
 }
 
-/// A change of what is remembered of a reader, made so often that many of them share an entry of the control log.
+/// A change of a reader's state, so frequent that many changes share an entry of the control log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReaderMove {
-    /// A consumer has another offset.
+    /// Sets a consumer's offset.
     Offset(ConsumerOffset),
-    /// A consumer is forgotten, or its offset in one store.
+    /// Removes a consumer, or its offset in one store.
     Forget {
         /// Namespace of the consumer.
         namespace: NamespaceId,
@@ -96,8 +96,8 @@ pub enum ReaderMove {
         /// The store; all if absent.
         store: Option<StoreId>,
     },
-    /// A receiver has acknowledged a record, or was found ahead of the log ([`Webhook::AHEAD`]), unless another
-    /// delivery has begun since.
+    /// Records that a receiver has acknowledged a record, or was found ahead of the log ([`Webhook::AHEAD`]), unless
+    /// another delivery has begun since.
     Delivered {
         /// The store.
         store: StoreId,

@@ -1,4 +1,4 @@
-//! Records of one store's committed log, in flat columns: what LogPull shows and LogAdaptors encode.
+//! Records of one store's committed log, in flat columns: the output of LogPull and the input of LogAdaptors.
 
 use alloc::vec::Vec;
 use core::ops::Range as Indices;
@@ -28,7 +28,7 @@ pub struct RecordHead {
 /// One row of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordWrite {
-    /// What to do.
+    /// Operation on the row.
     pub kind: WriteKind,
     /// Key, in `bytes`.
     pub key: Span,
@@ -36,12 +36,12 @@ pub struct RecordWrite {
     pub value: Span,
 }
 
-/// Consecutive records of one store, dense in LSN, whole transactions.
+/// Consecutive records of one store: dense in LSN, and only whole transactions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordBatch {
     /// The store.
     pub store: StoreId,
-    /// Heads, ascending LSN without a gap.
+    /// Heads, in ascending LSN order without gaps.
     pub records: Vec<RecordHead>,
     /// Rows of all records.
     pub writes: Vec<RecordWrite>,
@@ -50,20 +50,20 @@ pub struct RecordBatch {
 }
 
 impl RecordBatch {
-    /// Returns where the rows of record `record` (an index, not an LSN) are.
+    /// Returns the indices of the rows of record `record` (an index, not an LSN).
     #[must_use]
     pub fn writes_of(&self, record: usize) -> Indices<usize> {
         let start = if record == 0 { 0 } else { self.records[record - 1].writes_end as usize };
         start..self.records[record].writes_end as usize
     }
 
-    /// Returns the first and the last position; `None` if there is no record.
+    /// Returns the first and last positions; `None` if there are no records.
     #[must_use]
     pub fn bounds(&self) -> Option<(Lsn, Lsn)> {
         Some((self.records.first()?.lsn, self.records.last()?.lsn))
     }
 
-    /// Takes the rows out of the records that `which` names. The records stay, so that the log is still dense.
+    /// Removes the rows of the records that `which` selects. The records remain, so that the log is still dense.
     pub fn empty(&mut self, which: impl Fn(Lsn) -> bool) {
         let mut kept = Vec::with_capacity(self.writes.len());
         let mut start = 0;

@@ -1,23 +1,24 @@
-//! What the releases have in common that run as nodes of one cluster.
+//! Compatibility of the releases that run as nodes of one cluster.
 
 use alloc::string::String;
 use core::fmt;
 
-/// Number of all that nodes must share to decide the same and to read what the others write: the rules of the core, the results of
-/// the built-in plugins, the formats of records and frames. A release that changes one of these does so in the next
-/// generation, and goes on as before in the one before that.
+/// Version of everything that nodes must share to make the same decisions and to read each other's output: the rules of
+/// the core, the results of the built-in plugins, the formats of records and frames. A release that changes one of
+/// these does so in the next generation, and keeps the previous behaviour in the preceding one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u32);
 
 impl Generation {
-    /// The one in which every cluster begins.
+    /// The generation in which every cluster begins.
     pub const FIRST: Generation = Generation(1);
-    /// The first one in which the core is safe without the checks of the HTTP surface (decision 121): imports respect forgotten deletions, reads
-    /// of stores that keep versions are of their snapshot, what is stale is told before sums.
+    /// The first generation in which the core is safe without the checks of the HTTP surface (decision 121): imports
+    /// respect forgotten deletions, reads of stores that keep versions are of their snapshot, stale reads are reported
+    /// before sums.
     pub const SECOND: Generation = Generation(2);
-    /// The oldest one that this release can decide in.
+    /// The oldest generation that this release can decide in.
     pub const OLDEST: Generation = Generation(1);
-    /// The newest one that this release can decide in.
+    /// The newest generation that this release can decide in.
     pub const NEWEST: Generation = Generation::SECOND;
 }
 
@@ -43,16 +44,16 @@ pub struct Generations {
 }
 
 impl Generations {
-    /// Those of this release.
+    /// The generations of this release.
     pub const OWN: Generations = Generations { oldest: Generation::OLDEST, newest: Generation::NEWEST };
 
-    /// Returns whether one of them is this.
+    /// Returns whether `generation` is one of them.
     #[must_use]
     pub fn contain(self, generation: Generation) -> bool {
         (self.oldest..=self.newest).contains(&generation)
     }
 
-    /// Reads what their [`fmt::Display`] writes.
+    /// Parses their [`fmt::Display`] form.
     #[must_use]
     pub fn from_text(text: &str) -> Option<Generations> {
         let number = |text: &str| text.parse().ok().map(Generation);
@@ -71,14 +72,14 @@ impl fmt::Display for Generations {
     }
 }
 
-/// What a node runs.
+/// The release of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Release {
-    /// Version of its binary, for people.
+    /// Version of its binary, for display.
     pub version: String,
-    /// What it can decide in.
+    /// The generations that it can decide in.
     pub generations: Generations,
-    /// The engine that runs plugins: two of the same name give the same results, faults included.
+    /// The engine that runs plugins: two of the same name give the same results, including faults.
     pub engine: String,
 }
 

@@ -1,4 +1,4 @@
-//! A transaction as an engine posts it: what it observed and what it wants to write, in flat columns.
+//! A transaction as an engine posts it: its observations and its writes, in flat columns.
 
 use alloc::vec::Vec;
 use core::mem::size_of;
@@ -26,13 +26,13 @@ impl Isolation {
     pub const ALL: [Isolation; 4] =
         [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Snapshot, Isolation::Serializable];
 
-    /// Returns the level with this number.
+    /// Returns the level with the number `n`.
     #[must_use]
     pub fn from_u8(n: u8) -> Option<Isolation> {
         Self::ALL.get(usize::from(n)).copied()
     }
 
-    /// Returns the level's name in the API, and of its built-in validator.
+    /// Returns the level's name in the API, which is also the name of its built-in validator.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl Isolation {
     }
 }
 
-/// What a write does to its row. The numbers are part of the log format and of the plugin ABI.
+/// Operation of a write on its row. The numbers are part of the log format and of the plugin ABI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum WriteKind {
@@ -56,7 +56,7 @@ pub enum WriteKind {
     Put = 2,
     /// Removes the row; aborts if it is missing.
     Delete = 3,
-    /// Adds to an integer row; aborts if it is missing, unless the write says what the row starts with. Two adds never
+    /// Adds to an integer row; aborts if the row is missing, unless the write gives a start value. Two adds never
     /// conflict.
     Add = 4,
 }
@@ -66,7 +66,7 @@ impl WriteKind {
     pub const ALL: [WriteKind; 5] =
         [WriteKind::Insert, WriteKind::Update, WriteKind::Put, WriteKind::Delete, WriteKind::Add];
 
-    /// Returns the kind with this number.
+    /// Returns the kind with the number `n`.
     #[must_use]
     pub fn from_u8(n: u8) -> Option<WriteKind> {
         Self::ALL.get(usize::from(n)).copied()
@@ -85,7 +85,7 @@ impl WriteKind {
     }
 }
 
-/// A set of [`WriteKind`]s; by default all of them.
+/// A set of [`WriteKind`]s; contains all of them by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteKinds(u8);
 
@@ -99,19 +99,19 @@ impl WriteKinds {
     /// Every kind.
     pub const ALL: WriteKinds = WriteKinds((1 << WriteKind::ALL.len()) - 1);
 
-    /// Returns the set as bits, by the kinds' numbers.
+    /// Returns the set as bits, one per kind number.
     #[must_use]
     pub fn bits(self) -> u8 {
         self.0
     }
 
-    /// Restores a set from [`WriteKinds::bits`]; `None` for a kind that does not exist.
+    /// Restores a set from [`WriteKinds::bits`]; `None` if a bit is not a kind's.
     #[must_use]
     pub fn from_bits(bits: u8) -> Option<WriteKinds> {
         (bits & !WriteKinds::ALL.0 == 0).then_some(WriteKinds(bits))
     }
 
-    /// Tells whether the kind is in the set.
+    /// Returns whether the kind is in the set.
     #[must_use]
     pub fn contains(self, kind: WriteKind) -> bool {
         self.0 & 1 << kind as u8 != 0
@@ -134,10 +134,10 @@ pub struct Span {
 }
 
 impl Span {
-    /// Appends `bytes` to the arena and returns where they are.
+    /// Appends `bytes` to the arena and returns their span.
     ///
     /// # Panics
-    /// If the arena would pass 4 GiB, which `limits` excludes by far.
+    /// If the arena would exceed 4 GiB, which `limits` rules out by far.
     pub fn push(arena: &mut Vec<u8>, bytes: &[u8]) -> Span {
         let at = u32::try_from(arena.len()).expect("arena below 4 GiB");
         let len = u32::try_from(bytes.len()).expect("piece below 4 GiB");
@@ -148,7 +148,7 @@ impl Span {
     /// Returns the bytes in `arena`.
     ///
     /// # Panics
-    /// If the span is not of this arena. Decoders check every span once, when they read it.
+    /// If the span is not of this arena. Decoders check every span once, when they decode it.
     #[must_use]
     pub fn of(self, arena: &[u8]) -> &[u8] {
         &arena[self.at as usize..self.at as usize + self.len as usize]
@@ -160,7 +160,7 @@ impl Span {
 pub struct Read {
     /// Hashed name of the row.
     pub row: RowKey,
-    /// Version seen; `None` observed that the row is absent.
+    /// Version seen; `None` if the row was observed to be absent.
     pub seen: Option<Version>,
     /// The row's store.
     pub store: StoreId,
@@ -190,19 +190,19 @@ pub struct Write {
     pub key: Span,
     /// The JSON value as posted (or the decimal delta of an add), in the value arena; empty for a delete.
     pub value: Span,
-    /// What the write does.
+    /// Operation on the row.
     pub kind: WriteKind,
-    /// Whether the value is a JSON integer within `i64`, so that `add` may follow.
+    /// Whether the value is a JSON integer within `i64`, so that an `add` may follow.
     pub integer: bool,
-    /// Of an `add` that creates its row if it is missing: length of the value that the row starts with, a decimal integer
-    /// right after `value` in the value arena. 0: the row must exist.
+    /// For an `add` that creates a missing row: length of the row's start value, a decimal integer right after `value`
+    /// in the value arena. 0: the row must exist.
     pub start_len: u8,
 }
 
 const _: () = assert!(size_of::<Write>() == 40, "batches hold millions of writes");
 
 impl Write {
-    /// Returns the value with which an `add` starts its row if it is missing, in the value arena.
+    /// Returns the start value that an `add` gives to a missing row, in the value arena.
     #[inline(always)]
     #[must_use]
     pub fn start(&self) -> Option<Span> {
@@ -211,26 +211,26 @@ impl Write {
     }
 }
 
-/// One transaction on its way into a batch. Row keys are hashed, spans point into `keys` and `values`.
+/// A transaction on its way into a batch. Row keys are hashed; spans point into `keys` and `values`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TxnRequest {
     /// Idempotency key.
     pub id: TxnId,
-    /// Distinguishes a retry from another body under the same id.
+    /// Tells a retry from a different body under the same id.
     pub body_hash: BodyHash,
     /// Tenant.
     pub namespace: NamespaceId,
     /// Isolation level.
     pub isolation: Isolation,
-    /// 0 to 255, default 100; only rules look at it.
+    /// 0 to 255, default 100; only rules read it.
     pub priority: u8,
-    /// Hash of the API key or client id; only rules look at it.
+    /// Hash of the API key or client id; only rules read it.
     pub origin: u64,
-    /// Epoch at Begin, if the transaction began here.
+    /// Epoch at Begin, if the transaction began on this service.
     pub start: Option<Epoch>,
-    /// When the client first attempted this work, Unix milliseconds; only rules look at it.
+    /// When the client first attempted this work, Unix milliseconds; only rules read it.
     pub first_attempt_ms: Option<u64>,
-    /// Snapshots by store, ascending store, no store twice. Empty where leaving them out is allowed.
+    /// Snapshots in ascending store order, no store twice. Empty where they may be omitted.
     pub snapshots: Vec<StoreSnapshot>,
     /// Rows observed; no row twice.
     pub reads: Vec<Read>,
@@ -247,15 +247,15 @@ pub struct TxnRequest {
 }
 
 impl TxnRequest {
-    /// Returns whether the transaction writes nothing, so that it is judged at once and never stored.
+    /// Returns whether the transaction has no writes, in which case it is judged immediately and never stored.
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.writes.is_empty()
     }
 
-    /// Returns the latest epoch that the transaction is known to have seen, by its snapshots and the versions that it has read.
-    /// `None` if it may have seen later ones: it has scanned a range or found a row absent, which may have been at a later epoch than
-    /// its snapshot, or it tells nothing.
+    /// Returns the latest epoch that the transaction is known to have seen, from its snapshots and the versions it
+    /// read. `None` if it may have seen a later one (a scanned range, or a row found absent, may be of a later epoch
+    /// than its snapshot), or if it has neither snapshots nor reads.
     #[must_use]
     pub fn seen(&self) -> Option<Epoch> {
         if !self.ranges.is_empty() || self.reads.iter().any(|read| read.seen.is_none()) {
@@ -265,7 +265,7 @@ impl TxnRequest {
         snapshots.chain(self.reads.iter().filter_map(|read| read.seen).map(Version::epoch)).max()
     }
 
-    /// Returns about how much memory the transaction takes while it waits, bytes: its keys and values, and its operations.
+    /// Returns the approximate memory of a waiting transaction in bytes: its keys, values and operations.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let operations = self.reads.len() + self.ranges.len() + self.writes.len();

@@ -1,4 +1,4 @@
-//! A transaction's answer, and why it was defeated. An abort is a decision, not an error.
+//! A transaction's answer, and the reasons for its defeat. An abort is a decision, not an error.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,7 +8,7 @@ use crate::ids::{Csn, Epoch, Lsn, StoreId, TxnId, Version};
 /// Why a transaction aborted. The numbers are part of the log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// A row read has another version now, appeared or is gone.
+    /// A row that was read has another version now, has appeared or was deleted.
     ReadConflict,
     /// A written row was written by another transaction first.
     WriteConflict,
@@ -20,12 +20,12 @@ pub enum Reason {
     RowMissing,
     /// An add to a row whose value is not an integer.
     NotANumber,
-    /// The snapshot is below the floor: the history to judge it is gone.
+    /// The snapshot is below the floor: the history needed to judge it was dropped.
     SnapshotTooOld,
-    /// The snapshot is above everything that is complete: it cannot have been read.
+    /// The snapshot is above the last complete state, so it cannot have been read.
     SnapshotFromTheFuture,
-    /// The transaction fits neither before nor after the serializable transactions of its epoch that committed. (A
-    /// cleverer order might have room: the search for one ends at the queue's two ends.)
+    /// The transaction fits neither before nor after the committed serializable transactions of its epoch. (A cleverer
+    /// order might have room for it: the search only tries the two ends of the queue.)
     OrderConflict,
     /// A lock that the transaction relied on is no longer held.
     LockLost,
@@ -35,12 +35,12 @@ pub enum Reason {
     ClientAbort,
     /// A fence settled that the id can never commit.
     Fenced,
-    /// The stores that keep versions themselves were read at snapshots that are not one state of the database.
+    /// Stores that keep versions themselves were read at snapshots that do not form one state of the database.
     SnapshotsDiffer,
     /// An add whose sum could leave 64 bits.
     AddOverflow,
-    /// The isolation validator rejected it with a code of its own: 1 to 63 if the same work may be accepted later, 64 to 127 if
-    /// not.
+    /// The isolation validator rejected it with a code of its own: 1 to 63 if the same work may be accepted later, 64
+    /// to 127 if not.
     Plugin(u8),
 }
 
@@ -63,7 +63,7 @@ impl Reason {
         (Reason::AddOverflow, 142, "add_overflow"),
     ];
 
-    /// Returns the reason's code in log records and in validators' answers: 1-127 are `Plugin`, 0 is no reason.
+    /// Returns the reason's code in log records and in validators' answers: 1-127 are `Plugin`, 0 means no reason.
     #[must_use]
     pub fn code(self) -> u8 {
         match self {
@@ -82,10 +82,10 @@ impl Reason {
         }
     }
 
-    /// Reasons of plugins from this code on are final.
+    /// Plugin reasons from this code on are final.
     const FIRST_FINAL: u8 = 64;
 
-    /// Returns whether the same work, done again on fresh reads, may commit.
+    /// Returns whether the same work, repeated with fresh reads, may commit.
     #[must_use]
     pub fn is_retryable(self) -> bool {
         match self {
@@ -97,7 +97,7 @@ impl Reason {
 }
 
 impl Reason {
-    /// Returns the reason's name; `plugin` for all codes of plugins.
+    /// Returns the reason's name; `plugin` for all plugin codes.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -116,7 +116,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Which stage defeated the transaction. The numbers are part of the log format.
+/// The stage that defeated the transaction. The numbers are part of the log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Stage {
@@ -128,7 +128,7 @@ pub enum Stage {
     Join = 2,
     /// The isolation validator.
     Validate = 3,
-    /// The walk in rank order against the epoch's own winners.
+    /// The walk in rank order, against the epoch's own winners.
     Merge = 4,
 }
 
@@ -149,7 +149,7 @@ impl Stage {
     }
 }
 
-/// Which column of a transaction an operation is in. The numbers are part of the log format.
+/// The column of a transaction that holds an operation. The numbers are part of the log format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum OpKind {
@@ -170,26 +170,25 @@ pub struct Conflict {
     pub key: Vec<u8>,
     /// A range's end.
     pub end: Option<Vec<u8>>,
-    /// Which kind of operation lost.
+    /// Kind of the operation that lost.
     pub op: OpKind,
-    /// Version that the transaction had read, if the operation was a read of a present row.
+    /// Version that the transaction read, if the operation was a read of an existing row.
     pub read_version: Option<Version>,
-    /// Of a range: the first row in it that the winner wrote, where the winner is known. Not stored.
+    /// For a range: the first row in it that the winner wrote, if the winner is known. Not stored.
     pub row: Option<Vec<u8>>,
-    /// Version that is there now; `None` if the row is absent or the winner is of the same epoch.
+    /// Current version; `None` if the row is absent or the winner is in the same epoch.
     pub current_version: Option<Version>,
-    /// The winner: always if it is of the same epoch, else as long as its epoch is in memory.
+    /// The winner: always if it is in the same epoch, otherwise while its epoch is in memory.
     pub by_txn: Option<TxnId>,
-    /// Of a range that had changed before the epoch: the epoch in which its first changed row was last written. Not
-    /// stored.
+    /// For a range that changed before the epoch: the epoch of the last write to its first changed row. Not stored.
     pub changed_in: Option<Epoch>,
-    /// Where it was found.
+    /// The stage that found it.
     pub stage: Stage,
 }
 
 impl Conflict {
-    /// Returns whether the row, or range, is known to have changed since the transaction read it, so that the one who
-    /// changed it is to blame.
+    /// Returns whether the row or range is known to have changed since the transaction read it, so that its writer is
+    /// to blame.
     #[must_use]
     pub fn shows_change(&self) -> bool {
         match self.op {
@@ -199,7 +198,7 @@ impl Conflict {
         }
     }
 
-    /// Bytes of memory that the conflict occupies, its keys included.
+    /// Returns the bytes of memory that the conflict occupies, including its keys.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let of = |key: &Option<Vec<u8>>| key.as_ref().map_or(0, Vec::len);
@@ -210,7 +209,7 @@ impl Conflict {
 /// A transaction's final answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Durable, and it can no longer change.
+    /// Durable and final.
     Committed {
         /// Epoch.
         epoch: Epoch,
@@ -226,13 +225,13 @@ pub enum Verdict {
         /// Last complete epoch that it was judged on.
         epoch: Epoch,
     },
-    /// Final as well.
+    /// Final, too.
     Aborted {
         /// Epoch in which it was decided.
         epoch: Epoch,
         /// Why.
         reason: Reason,
-        /// What defeated it; at least one, except for `client_abort` and `fenced`.
+        /// The operations that lost, and the winners; at least one, except for `client_abort` and `fenced`.
         conflicts: Vec<Conflict>,
     },
 }

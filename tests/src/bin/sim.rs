@@ -1,5 +1,6 @@
-//! Plays runs of the simulated cluster: `sim --seed 7 --trace` one of them, readably; `sim --seeds 2000` many. `--faults members`
-//! adds, removes and breaks nodes only, `--faults StuckDisk` has that kind of fault only.
+//! Plays runs of the simulated cluster: `sim --seed 7 --trace` plays one with a readable trace, `sim --seeds 2000`
+//! plays many. `--faults members` only adds, removes and breaks nodes; `--faults StuckDisk` only has that kind of
+//! fault.
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -9,7 +10,7 @@ use tribunal_tests::sim::{Run, Trace, play};
 
 const USAGE: &str = "usage: sim [--seed N] [--seeds COUNT] [--faults all|members|KIND] [--trace]";
 
-/// What to play.
+/// The runs to play.
 struct Runs {
     from: u64,
     count: u64,
@@ -32,7 +33,9 @@ fn main() -> ExitCode {
     match play_all(&runs, &mut io::stdout().lock()) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
-        // Its reader has seen enough: `sim --trace | head`.
+        // The reader has closed the pipe: `sim --trace
+        //
+        // head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("the output cannot be written: {error}");
@@ -67,7 +70,7 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> Result<Runs, String
     }
 }
 
-/// Plays the runs and prints what they have seen; returns how many were broken.
+/// Plays the runs and prints the covered events; returns the number of broken runs.
 fn play_all(runs: &Runs, out: &mut impl Write) -> io::Result<u64> {
     let mut broken = 0;
     for seed in runs.from..runs.from + runs.count {

@@ -1,18 +1,20 @@
-//! What one connection is doing, so that a silent or dribbling client can be told from a working one.
+//! The activity of one connection, by which a silent or slow client is distinguished from a working one.
 //!
-//! hyper's own header timer runs while a kept-alive connection idles, and costs an allocation a request. This keeps
-//! the two apart: a head must be whole within `header_timeout` of its first byte (of the connection's first byte for
-//! the first one), an idle connection may stay for `idle_timeout`. While a request is being worked on, neither counts.
+//! hyper's own header timer also runs while a kept-alive connection is idle, and costs an allocation per request. This
+//! module keeps the two cases apart: a head must be complete within `header_timeout` of its first byte (of the start of
+//! the connection for the first head), and an idle connection may stay open for `idle_timeout`. Neither applies while a
+//! request is being processed.
 //!
-//! A client may end its sending side after its request and still wait for the response. From here that looks like a client
-//! that hangs up, and hyper would drop the request at once. So the end is kept from hyper until the response has been
-//! written, for `header_timeout` at most. A long poll is answered at once then, with what there is: a client that has
-//! disconnected does not keep its place, and any other one gets a response.
+//! A client may end its sending side after its request and still wait for the response. That looks the same as a
+//! disconnect, and hyper would drop the request immediately. So the end is withheld from hyper until the response has
+//! been written, but for `header_timeout` at most. A long poll is answered right away with the available records: a
+//! disconnected client does not keep its permit, and any other client gets a response.
 //!
-//! A response that did not wait for the whole body of its request (a wrong key, a body that is too large) ends an HTTP/1
-//! connection. Its client may write all of the body before it reads, and a socket that is closed over unread bytes resets the
-//! connection: the response would be lost. So such a response says `connection: close`, the sending side is shut down after
-//! it, and what still arrives is read and dropped, within bounds. For HTTP/2 see [`crate::listener::upload`].
+//! A response that did not wait for the whole body of its request (a wrong key, a body that is too large) ends an
+//! HTTP/1 connection. Its client may write the whole body before it reads, and closing a socket over unread bytes
+//! resets the connection: the response would be lost. So such a response has `connection: close`, the sending side is
+//! shut down after it, and bytes that still arrive are read and dropped, within bounds. For HTTP/2 see
+//! [`crate::listener::upload`].
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -32,18 +34,18 @@ use super::flushes::Flushes;
 use super::head_guard::HeadGuard;
 use super::http1_head::BadHead;
 
-/// Bytes that are read from a socket at once, if hyper has less room; it looks for the version in 24 bytes.
+/// Bytes to read from a socket at once if hyper's buffer is smaller; hyper detects the version in a buffer of 24 bytes.
 const READ_BYTES_MIN: usize = 4096;
-/// Bytes that are read at once, to be dropped.
+/// Bytes to read and drop at once.
 const DROPPED_BYTES: usize = 16 * 1024;
 
 /// Between requests.
 const IDLE: u8 = 0;
-/// A head has begun and is not whole.
+/// A head has begun and is incomplete.
 const HEAD: u8 = 1;
 
-/// What a connection is doing. Shared by its socket, its requests and its watchdog, which run in one task or nearly;
-/// relaxed order is enough, the watchdog looks again soon.
+/// The activity of a connection. Shared by its socket, its requests and its watchdog, which run in the same task or in
+/// few; relaxed ordering suffices, since the watchdog checks repeatedly.
 #[derive(Debug)]
 pub struct Activity {
     base: Instant,
@@ -53,27 +55,27 @@ pub struct Activity {
     phase: AtomicU8,
     since_ms: AtomicU64,
     multiplexed: AtomicBool,
-    /// When the client ended its sending side while a request was in flight; 0 if it has not.
+    /// When the client ended its sending side while a request was in flight; 0 if it did not.
     half_closed_ms: AtomicU64,
-    /// Wakes what waits for that.
+    /// Notifies waiters of this.
     half_closing: Notify,
-    /// Requests that began.
+    /// Number of requests so far.
     requests: AtomicU64,
-    /// The number of the request, from 1, whose body is still to arrive; 0 if there is none.
+    /// The number of the request, from 1, whose body is incomplete; 0 if there is none.
     open_body: AtomicU64,
     /// The fault that ended the connection, and the index of the request that stands in for it.
     bad: OnceLock<(u64, BadHead)>,
-    /// Somebody who is known has used this connection.
+    /// Whether an authenticated caller has used this connection.
     known: Arc<AtomicBool>,
     evicted: Notify,
-    /// The server stops.
+    /// Whether the server is stopping.
     stopping: AtomicBool,
-    /// What its responses have handed out, in HTTP/1.
+    /// Bytes that its responses have handed out, in HTTP/1.
     flushes: Arc<Flushes>,
 }
 
 impl Activity {
-    /// Starts with a head that is awaited.
+    /// Starts in the state of waiting for a head.
     #[must_use]
     pub fn new() -> Self {
         Activity {
@@ -103,7 +105,7 @@ impl Activity {
         self.since_ms.store(self.now_ms(), Ordering::Relaxed);
     }
 
-    /// Notes that the client sends nothing more but may wait for a response.
+    /// Records that the client has ended its sending side, but may wait for a response.
     fn half_closed(&self) {
         let now = self.now_ms().max(1);
         if self.half_closed_ms.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -111,16 +113,16 @@ impl Activity {
         }
     }
 
-    /// Returns when the client has ended its sending side while a request is in flight.
+    /// Completes when the client has ended its sending side while a request is in flight.
     async fn until_half_closed(&self) {
-        // Registered before the look, so that nothing falls in between.
+        // Register before the check, so that no notification is missed.
         let closing = self.half_closing.notified();
         if self.half_closed_ms.load(Ordering::Relaxed) == 0 {
             closing.await;
         }
     }
 
-    /// Notes a whole head. `multiplexed` connections send frames between requests, which are no heads.
+    /// Records a complete head. `multiplexed` connections carry frames between requests, which are not heads.
     pub fn request_began(self: &Arc<Self>, multiplexed: bool) -> Working {
         self.in_flight.fetch_add(1, Ordering::Relaxed);
         if multiplexed {
@@ -129,59 +131,61 @@ impl Activity {
         Working(Arc::clone(self))
     }
 
-    /// Notes a response that is written while the body of its request is read: what arrives is no head, and the client may
-    /// end its sending side. The connection idles while nothing of the response is written.
+    /// Records a response that is written while the body of its request is read: arriving bytes are not a head, and the
+    /// client may end its sending side. The connection counts as idle while no part of the response is written.
     pub fn duplex_began(self: &Arc<Self>) -> DuplexGuard {
         self.duplex.fetch_add(1, Ordering::Relaxed);
         DuplexGuard(Arc::clone(self))
     }
 
-    /// Counts a request. Returns its number, from 1, and what is wrong with it, if it stands in for a bad one.
+    /// Counts a request. Returns its number, from 1, and the fault, if it stands in for a bad request.
     #[must_use]
     pub fn next_request(&self) -> (u64, Option<BadHead>) {
         let index = self.requests.fetch_add(1, Ordering::Relaxed);
         (index + 1, self.bad.get().filter(|(at, _)| *at == index).map(|(_, bad)| *bad))
     }
 
-    /// Tells whether the connection ends with the response to this request, because the rest of its body has not arrived.
+    /// Returns whether the connection ends with the response to this request, because the rest of its body has not
+    /// arrived.
     #[must_use]
     pub fn ends_with(&self, request: u64) -> bool {
         self.open_body.load(Ordering::Relaxed) == request
     }
 
-    /// Returns the mark that is set when a caller of this connection is known.
+    /// Returns the flag that is set when a caller of this connection is authenticated.
     #[must_use]
     pub fn known(&self) -> &Arc<AtomicBool> {
         &self.known
     }
 
-    /// Tells whether the connection may be closed to make room: nobody is known to use it, and no request is in flight.
+    /// Returns whether the connection may be closed to make room: it has no authenticated caller and no request in
+    /// flight.
     #[must_use]
     pub fn is_idle_stranger(&self) -> bool {
         !self.known.load(Ordering::Relaxed) && self.in_flight.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns what its responses have handed out, in HTTP/1.
+    /// Returns the bytes that its responses have handed out, in HTTP/1.
     pub(crate) fn flushes(&self) -> &Arc<Flushes> {
         &self.flushes
     }
 
-    /// Has the connection closed.
+    /// Requests that the connection be closed.
     pub fn evict(&self) {
         self.evicted.notify_one();
     }
 
-    /// Returns when the connection is to close.
+    /// Completes when the connection has to close.
     pub async fn evicted(&self) {
         self.evicted.notified().await;
     }
 
-    /// Notes that the server stops.
+    /// Records that the server is stopping.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Returns how long to read on after the last response from a client that may still be sending.
+    /// Returns how long to keep reading after the last response from a client that may still be sending.
     fn linger(&self) -> Duration {
         let is_stopping = self.stopping.load(Ordering::Relaxed);
         Duration::from_millis(if is_stopping { LINGER_STOPPING_MS } else { LINGER_MS })
@@ -198,8 +202,8 @@ impl Activity {
         }
     }
 
-    /// Returns how long the connection may go on like this; `None` while it works. A stranger may idle for as long as a
-    /// head may take.
+    /// Returns the time left until the connection is cut; `None` while a request is processed. A stranger may idle only
+    /// for the time of a head.
     #[must_use]
     pub fn time_left(&self, header_timeout: Duration, idle_timeout: Duration) -> Option<Duration> {
         let half_closed_ms = self.half_closed_ms.load(Ordering::Relaxed);
@@ -223,12 +227,12 @@ impl Default for Activity {
     }
 }
 
-/// What a long poll needs to know of its connection, in the extensions of its request.
+/// The connection's activity as a long poll needs it, in the extensions of its request.
 #[derive(Clone, Debug)]
 pub(crate) struct LongPoll(pub Arc<Activity>);
 
 impl LongPoll {
-    /// Waits for an answer as long as the client may be there; `None` if it has ended its sending side before.
+    /// Waits for a result while the client may be connected; `None` if it ends its sending side first.
     pub async fn answer<T>(request: &Parts, answer: impl Future<Output = T>) -> Option<T> {
         let Some(LongPoll(activity)) = request.extensions.get() else { return Some(answer.await) };
         tokio::select! {
@@ -239,7 +243,7 @@ impl LongPoll {
     }
 }
 
-/// A request that is being worked on, until this is dropped.
+/// A request in progress, until this is dropped.
 #[derive(Debug)]
 pub struct Working(Arc<Activity>);
 
@@ -262,22 +266,22 @@ impl Drop for DuplexGuard {
     }
 }
 
-/// A socket that tells its [`Activity`] when bytes move, and passes on only what its [`HeadGuard`] lets through.
+/// A socket that reports traffic to its [`Activity`], and passes on only the bytes that its [`HeadGuard`] lets through.
 #[derive(Debug)]
 pub struct WatchedIo<T> {
     inner: T,
     activity: Arc<Activity>,
     guard: HeadGuard,
-    /// What may pass when there is room for it, and how much of that has passed.
+    /// Checked bytes that did not fit into hyper's buffer; `later_read` counts those handed over.
     later: Vec<u8>,
     later_read: usize,
-    /// Bytes of a response may not have been sent.
+    /// Whether bytes of a response may be unsent.
     unflushed: bool,
-    /// While a refused client may still be sending.
+    /// Set while a refused client may still be sending.
     lingering: Option<Lingering>,
 }
 
-/// The end of a connection whose client may still be sending what nobody reads.
+/// The end of a connection whose client may still be sending bytes that are not processed.
 #[derive(Debug)]
 struct Lingering {
     until: Pin<Box<Sleep>>,
@@ -285,13 +289,13 @@ struct Lingering {
 }
 
 impl<T> WatchedIo<T> {
-    /// Watches a socket.
+    /// Wraps a socket.
     pub fn new(inner: T, activity: Arc<Activity>) -> Self {
         let guard = HeadGuard::default();
         WatchedIo { inner, activity, guard, later: Vec::new(), later_read: 0, unflushed: false, lingering: None }
     }
 
-    /// Takes in what was read; returns how much of it may stay where it is.
+    /// Processes the bytes that were read; returns how many of them may remain in the buffer.
     fn arrived(&mut self, fresh: &[u8]) -> usize {
         self.activity.bytes_came();
         let pass = self.guard.take(fresh, &mut self.later);
@@ -302,7 +306,7 @@ impl<T> WatchedIo<T> {
         pass
     }
 
-    /// Tells what hyper is to see of the end of the client's bytes: nothing, until the response has been written.
+    /// Returns hyper's view of the end of the client's bytes: pending until the response has been written.
     fn end_of_input(&self) -> Poll<io::Result<()>> {
         let answering = self.unflushed
             || self.activity.in_flight.load(Ordering::Relaxed) > 0
@@ -315,7 +319,7 @@ impl<T> WatchedIo<T> {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands over what waits; tells whether there was anything.
+    /// Hands over pending bytes; returns whether there were any.
     fn hand_over(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         let waiting = &self.later[self.later_read..];
         if waiting.is_empty() {
@@ -340,7 +344,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for WatchedIo<T> {
                 return Poll::Ready(Ok(()));
             }
             if this.guard.is_over() {
-                // A refused connection ends with its response; one whose chunks are broken, here.
+                // A refused connection ends with its response; one with malformed chunks ends here.
                 return if this.guard.bad().is_some() { Poll::Pending } else { Poll::Ready(Ok(())) };
             }
             if buffer.remaining() < READ_BYTES_MIN {
@@ -351,7 +355,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for WatchedIo<T> {
                     return this.end_of_input();
                 }
                 let pass = this.arrived(read.filled());
-                // Before what waits already, of which there is something only if nothing passes.
+                // Insert before pending bytes, which exist only if nothing passes.
                 this.later.splice(0..0, read.filled()[..pass].iter().copied());
                 continue;
             }

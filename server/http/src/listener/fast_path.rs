@@ -1,12 +1,12 @@
-//! The way of a request to its handler: single commits directly, everything else through the router.
+//! Dispatch of a request to its handler: single commits directly, everything else through the router.
 //!
-//! What is short runs where the connection lives; what may take long, or block, runs on the threads that share their work,
-//! if there are such (see [`crate::listener::lanes`]): handlers, and bodies that are made as they are sent.
+//! Short work runs on the connection's thread; work that may take long or block (handlers, and bodies produced while
+//! they are sent) runs on the work-sharing threads, if there are any (see [`crate::listener::lanes`]).
 //!
-//! A commit is what the service is for, and finding its route among the others, with path parameters and boxed layers,
-//! took a seventh of the time that the HTTP threads spent on one. The routes themselves are all in `router.rs`, this one
-//! included: a commit whose path is spelled in another way is found there. Invariant: whatever guards requests (tenant,
-//! limits) is asked in handlers or before [`FastPath::answer`]; a layer of the router alone would not see commits.
+//! Commits are the service's main load, and routing them like other requests, with path parameters and boxed layers,
+//! took a seventh of the HTTP threads' time per commit. All routes are in `router.rs`, including this one, which also
+//! serves commits whose path is spelled differently. Invariant: every guard of requests (tenant, limits) is applied in
+//! handlers or before [`FastPath::answer`]; a layer of the router alone would not see commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,33 +32,33 @@ use crate::router::router_of;
 use crate::routes::commit;
 use tribunal_service::{Lane, Service};
 
-/// The route that answers a constant.
+/// The route that returns a constant.
 const CONSTANT: &str = "/v1/debug/constant";
-/// The route that decides many.
+/// The route of batches.
 const BATCH: &str = "/v1/txns/batch-commit";
-/// The route that decides as many as come.
+/// The route of commit streams.
 pub(crate) const STREAM: &str = "/v1/txns/stream";
 /// The route that begins a transaction.
 const BEGIN: &str = "/v1/txns";
-/// What the routes of stores begin with.
+/// Prefix of the routes of stores.
 const STORES: &str = "/v1/stores/";
-/// Bytes of a body that is parsed within a millisecond or so.
+/// Bytes of a body that is parsed within about a millisecond.
 pub(crate) const SHORT_BYTES: u64 = 128 * 1024;
 
-/// Streams of commits that one connection may have. While a stream takes nothing in, bytes of its body fill the windows of
-/// HTTP/2, and the connection's is that of all its requests.
+/// Commit streams per connection. While a stream reads nothing, bytes of its body fill the HTTP/2 windows, and the
+/// connection's window is shared by all its requests.
 pub(crate) const STREAMS_PER_CONNECTION_MAX: usize = 3;
 
-/// What a request needs to know of its connection.
+/// The parts of a connection that its requests need.
 #[derive(Clone, Debug)]
 pub struct ConnectionContext {
-    /// The lane that it lives on, if there are lanes.
+    /// The connection's lane, if there are lanes.
     pub lane: Option<Lane>,
-    /// Whether a caller of this connection is known; an unknown one is closed first when there is no room.
+    /// Whether a caller of this connection is authenticated; other connections are closed first when there is no room.
     pub known: Arc<AtomicBool>,
-    /// What it is doing.
+    /// The connection's activity.
     pub activity: Arc<Activity>,
-    /// Places for streams of commits.
+    /// Permits for commit streams.
     pub streams: Arc<Semaphore>,
 }
 
@@ -69,21 +69,21 @@ impl Default for ConnectionContext {
     }
 }
 
-/// Where a stream of commits runs: on its connection's lane, except for what takes long.
+/// The threads of a commit stream: its connection's lane, except for long work.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamThreads {
     /// The lane.
     pub lane: Option<Lane>,
-    /// Threads that share their work.
+    /// The work-sharing threads.
     pub shared: Handle,
 }
 
-/// All routes, and the short way to the one that matters most.
+/// All routes, and the shortcut for commits.
 #[derive(Clone)]
 pub struct FastPath {
     app: App,
     router: Router,
-    /// Where requests run that take long.
+    /// Runtime for requests that take long.
     shared: Option<Handle>,
 }
 
@@ -95,7 +95,7 @@ impl FastPath {
         FastPath { router: router_of(app.clone()), app, shared: None }
     }
 
-    /// Sends requests that take long to `shared`, which must be a runtime of several threads.
+    /// Runs requests that take long on `shared`, which must be a multi-threaded runtime.
     #[must_use]
     pub fn with_shared(self, shared: Handle) -> Self {
         FastPath { shared: Some(shared), ..self }
@@ -107,7 +107,7 @@ impl FastPath {
         let short = self.shared.is_none() || is_short(request.body());
         if request.method() == Method::POST && short && is_commit(request.uri().path()) {
             let (mut parts, body) = request.into_parts();
-            // The place lasts until the commit is decided.
+            // The permit is held until the commit is decided.
             let answering = match self.app.options.access {
                 None => {
                     connection.known.store(true, Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl FastPath {
             };
         }
         match self.app.options.access {
-            // Where nobody has to prove anything, a request is proof enough.
+            // Without access control, a request is sufficient proof of a known caller.
             None => connection.known.store(true, Ordering::Relaxed),
             Some(_) if !connection.known.load(Ordering::Relaxed) => {
                 request.extensions_mut().insert(Stranger(Arc::clone(&connection.known)));
@@ -139,7 +139,7 @@ impl FastPath {
         if request.uri().query().is_some_and(|query| query.contains("wait_ms")) {
             request.extensions_mut().insert(LongPoll(Arc::clone(&connection.activity)));
         }
-        // The baseline of commits takes the same way as they do, or it would flatter them.
+        // The baseline for commits takes the same path as commits, or it would flatter them.
         if self.app.options.debug_routes && self.app.options.access.is_none() && request.uri().path() == CONSTANT {
             let (parts, body) = request.into_parts();
             return match commit::constant(&self.app, &parts, body).await {
@@ -154,13 +154,13 @@ impl FastPath {
             Some(shared) if !(short && (is_batch(&request) || is_read(&request))) => {
                 self.elsewhere(shared, request).await
             }
-            // An answer that is compressed on its way is made elsewhere, too.
+            // A response that is compressed while it is sent is produced on the shared threads, too.
             Some(shared) => self.routed(request).await.map(|body| relayed(body, shared)),
             None => self.routed(request).await,
         }
     }
 
-    /// Opens a stream of commits. It stays here: it takes in a little at a time, and its verdicts come where it waits.
+    /// Opens a commit stream. It runs here: it reads a little at a time, and its verdicts arrive on this thread.
     async fn stream(&self, mut request: Request<Upload>, connection: &ConnectionContext) -> Response {
         let Ok(place) = Arc::clone(&connection.streams).try_acquire_owned() else {
             let detail = format!(
@@ -177,7 +177,7 @@ impl FastPath {
     }
 
     async fn routed(&self, request: Request<Upload>) -> Response {
-        // In a box: it is many times as large as a commit's future, which would be moved about with it.
+        // Boxed: it is many times larger than a commit's future, and would be moved along with it.
         let Ok(response) = Box::pin(self.router.clone().oneshot(request.map(Body::new))).await;
         response
     }
@@ -192,7 +192,8 @@ impl FastPath {
         let _abort = AbortOnDrop(task.abort_handle());
         task.await.unwrap_or_else(|ended| {
             let problem = if decides {
-                // It may have been posted. A client that took it for refused could execute it again, under another id.
+                // It may have been proposed. A client that considers it refused could execute it again under another
+                // id.
                 let detail = "the request ended before its verdict was known; get its status by id, or repeat it with the same id";
                 ProblemResponse::new(StatusCode::GATEWAY_TIMEOUT, "outcome_unknown", detail).retryable(None)
             } else if ended.is_cancelled() {
@@ -207,7 +208,7 @@ impl FastPath {
     }
 }
 
-/// Tells whether a body is parsed soon. One of unknown length may be of any.
+/// Returns whether a body is parsed quickly. A body of unknown length may have any size.
 fn is_short(body: &impl HttpBody) -> bool {
     body.size_hint().upper().is_some_and(|bytes| bytes <= SHORT_BYTES)
 }
@@ -216,13 +217,14 @@ fn is_batch<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == BATCH
 }
 
-/// Tells a request that decides transactions, as it must be assumed once it may have been posted.
+/// Returns whether a request decides transactions, which must be assumed once it may have been proposed.
 fn is_decided<B>(request: &Request<B>) -> bool {
     let path = request.uri().path();
     request.method() == Method::POST && path.starts_with("/v1/txns/") && !path.ends_with("/validate")
 }
 
-/// Tells a Begin, or a read of rows by their keys: most are answered from memory, and the node sends the rest elsewhere.
+/// Returns whether a request is a Begin or a read of rows by key: most are answered from memory, and the node moves the
+/// rest to other threads.
 fn is_read<B>(request: &Request<B>) -> bool {
     let path = request.uri().path();
     match *request.method() {
@@ -232,7 +234,7 @@ fn is_read<B>(request: &Request<B>) -> bool {
     }
 }
 
-/// Tells `/v1/txns/{txn_id}/commit`; whether the id is one, its handler says.
+/// Returns whether a path is `/v1/txns/{txn_id}/commit`; the handler validates the id.
 fn is_commit(path: &str) -> bool {
     let id = path.strip_prefix("/v1/txns/").and_then(|rest| rest.strip_suffix("/commit"));
     id.is_some_and(|id| id.len() == 36 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-'))

@@ -1,32 +1,33 @@
-//! HTTP/1: whether the socket has what a response has handed to its connection. hyper takes up to 16 pieces of a body and
-//! drops the body with the last one, and with it the request's place. So the end of a body waits until what it handed
-//! out before is in the socket: what leaves a tenant's quota early is no more than one piece.
+//! HTTP/1: tracks whether the bytes that a response handed to its connection have reached the socket. hyper takes up to
+//! 16 pieces of a body, and drops the body with the last piece, and with it the request's permit. So the end of a body
+//! waits until the earlier pieces are in the socket: at most one piece leaves a tenant's quota early.
 //!
-//! HTTP/2 needs none of this: there, hyper asks for a piece when the one before was taken.
+//! HTTP/2 does not need this: there, hyper polls for a piece only after the previous one was taken.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Bytes that may wait in a connection when the end of their body is handed out.
+/// Bytes that may be unflushed in a connection when the end of their body is handed out.
 const UNFLUSHED_BYTES_MAX: usize = 16 * 1024;
 
-/// What a connection was handed since it was flushed. Bodies and the socket are polled in one task, so relaxed order is enough.
+/// Bytes handed to a connection since its last flush. Bodies and the socket are polled in one task, so relaxed ordering
+/// suffices.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes {
     bytes: AtomicUsize,
-    /// The end of a body waits, or was woken and has not been handed out yet.
+    /// Whether the end of a body is waiting, or was woken and has not been handed out yet.
     withholds: AtomicBool,
     waker: Mutex<Option<Waker>>,
 }
 
 impl Flushes {
-    /// Notes that a body handed out so many bytes.
+    /// Records that a body handed out `bytes`.
     pub fn handed_out(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Notes that the socket has all that there was.
+    /// Records that all bytes are in the socket.
     pub fn flushed(&self) {
         self.bytes.store(0, Ordering::Relaxed);
         if self.withholds.load(Ordering::Relaxed)
@@ -36,7 +37,7 @@ impl Flushes {
         }
     }
 
-    /// Waits until little is left to be flushed.
+    /// Waits until few bytes remain to be flushed.
     pub fn poll_flushed(&self, cx: &Context<'_>) -> Poll<()> {
         let waits = self.bytes.load(Ordering::Relaxed) > UNFLUSHED_BYTES_MAX;
         self.withholds.store(waits, Ordering::Relaxed);
@@ -47,7 +48,7 @@ impl Flushes {
         Poll::Pending
     }
 
-    /// Tells whether the end of a body is still to be handed out.
+    /// Returns whether the end of a body has yet to be handed out.
     pub fn withhold(&self) -> bool {
         self.withholds.load(Ordering::Relaxed)
     }
@@ -77,7 +78,7 @@ mod tests {
         let kept = Arc::clone(&place);
         let service = hyper::service::service_fn(move |_| {
             let working = activity.request_began(false);
-            // All of it has room in what hyper buffers.
+            // All of it fits into hyper's buffer.
             let body = keeping(Body::from(vec![7; 100_000]), Arc::clone(&kept));
             let response = hyper::Response::new(in_pieces(body, Some(Arc::clone(activity.flushes()))));
             async {
@@ -88,7 +89,7 @@ mod tests {
         let connection = hyper::server::conn::http1::Builder::new().serve_connection(io, service);
         let served = tokio::spawn(connection);
         client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("there is room");
-        // The client sends nothing more, and still gets all of it.
+        // The client sends nothing more, and still receives the whole response.
         client.shutdown().await.expect("it may");
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(Arc::strong_count(&place), 3, "the response waits: it is the service's, its body's and the test's");
@@ -98,7 +99,7 @@ mod tests {
             assert!(read > 0, "the response is cut short after {} bytes", response.len());
         }
         assert_eq!(Arc::strong_count(&place), 2, "its body is gone");
-        // The listener ends connections whose client has ended its side.
+        // The listener ends connections whose client has ended its sending side.
         served.abort();
     }
 

@@ -1,39 +1,39 @@
-//! Limits the bytes of a connection that hyper sees: complete heads that were checked, and their bodies.
+//! Limits the bytes of a connection that hyper sees to complete, checked heads and their bodies.
 //!
-//! hyper answers a head that it cannot parse with an empty response, if with any, and takes some that another server would
-//! read differently. So heads are checked before ([`check_head`]), and held until they are whole. In place of a bad one
-//! hyper gets a request of our own, the last one of its connection, which is answered with the problem, in its turn: what
-//! was asked before on this connection is answered first.
+//! hyper answers a head that it cannot parse with an empty response, if at all, and accepts some heads that another
+//! server would read differently. So heads are checked first ([`check_head`]), and held until they are complete. In
+//! place of a bad head, hyper gets a request of our own, the last one of its connection, which is answered with the
+//! problem in its turn: earlier requests of the connection are answered first.
 //!
-//! Invariant: a head that is whole when it arrives is not copied.
+//! Invariant: a head that arrives complete is not copied.
 
 use super::http1_head::{
     BadHead, BodyLength, FIELDS_TOO_LARGE, HEAD_BYTES_MAX, NO_METHOD, TARGET_TOO_LONG, check_head, end_of_head,
     is_token,
 };
 
-/// The opening of an HTTP/2 connection.
+/// The preface of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// The request that takes the place of a bad one.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
 /// Bytes of the longest method.
 const METHOD_BYTES_MAX: usize = 32;
-/// Bytes of an extension of a chunk.
+/// Bytes of a chunk extension.
 const EXTENSION_BYTES_MAX: u16 = 1024;
 
-/// What comes next on a connection.
+/// The expected next part of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// The first bytes of all, which tell HTTP/1 from HTTP/2.
+    /// The first bytes of the connection, which distinguish HTTP/1 from HTTP/2.
     Opening,
     /// A head.
     Head,
-    /// So many bytes of a body.
+    /// This many bytes of a body.
     Body(u64),
     /// A part of a chunked body.
     Chunk(Chunk),
-    /// Frames of HTTP/2, or chunks that hyper may judge: nothing is checked any more.
+    /// HTTP/2 frames, or chunks left to hyper: no further checks.
     Anything,
     /// Nothing: a head was bad.
     Nothing,
@@ -42,17 +42,17 @@ enum Expected {
 /// A part of a chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Chunk {
-    /// Digits of a size.
+    /// Hexadecimal digits of a size.
     Size { size: u64, digits: u8 },
-    /// The rest of a size's line, which says nothing to us.
+    /// The rest of a size's line, which is ignored.
     Extension { size: u64, length: u16 },
-    /// The end of a size's line: a carriage return came.
+    /// The end of a size's line: a carriage return has arrived.
     SizeEnd { size: u64 },
-    /// So many bytes of data.
+    /// This many bytes of data.
     Data(u64),
     /// The line break after data.
     AfterData { cr: bool },
-    /// Trailers: bytes of the line so far, and whether a carriage return came last.
+    /// Trailers: bytes of the current line, and whether the last one is a carriage return.
     Trailer { line: u32, cr: bool },
 }
 
@@ -60,9 +60,9 @@ enum Chunk {
 #[derive(Debug)]
 pub struct HeadGuard {
     expected: Expected,
-    /// The beginning of a head.
+    /// The beginning of an incomplete head.
     held: Vec<u8>,
-    /// Whole heads that passed.
+    /// Complete heads that passed.
     passed: u64,
     bad: Option<BadHead>,
 }
@@ -74,37 +74,38 @@ impl Default for HeadGuard {
 }
 
 impl HeadGuard {
-    /// Returns the fault that ended the connection, and the index of the request that it takes the place of, from 0.
+    /// Returns the fault that ended the connection, and the index, from 0, of the request that it replaces.
     #[must_use]
     pub fn bad(&self) -> Option<(u64, BadHead)> {
         self.bad.map(|bad| (self.passed, bad))
     }
 
-    /// Tells whether nothing more is taken from this connection.
+    /// Returns whether no further bytes are accepted from this connection.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.expected == Expected::Nothing
     }
 
-    /// Tells whether every request that began has come to its end. Half a head may follow.
+    /// Returns whether every request that began is complete. A partial head may follow.
     #[must_use]
     pub fn is_between_requests(&self) -> bool {
         self.expected == Expected::Head
     }
 
-    /// Returns the number of the request, from 1, whose body is still to arrive; 0 if there is none.
+    /// Returns the number of the request, from 1, whose body is incomplete; 0 if there is none.
     #[must_use]
     pub fn open_body(&self) -> u64 {
         if matches!(self.expected, Expected::Body(_) | Expected::Chunk(_)) { self.passed } else { 0 }
     }
 
-    /// Tells whether a client whose connection ends now may still be sending: a body, or what follows bytes that were refused.
+    /// Returns whether a client whose connection ends now may still be sending: a body, or bytes after a refusal.
     #[must_use]
     pub fn is_cut_short(&self) -> bool {
         self.open_body() > 0 || self.is_over()
     }
 
-    /// Takes bytes in. Returns how many of them may pass at once; what may pass after them is appended to `later`.
+    /// Processes bytes. Returns how many of them may pass immediately; the bytes that may pass after them are appended
+    /// to `later`.
     pub fn take(&mut self, fresh: &[u8], later: &mut Vec<u8>) -> usize {
         if self.is_over() {
             return 0;
@@ -136,8 +137,8 @@ impl HeadGuard {
         }
     }
 
-    /// Returns how many of `bytes` may pass. The first `searched` contain no end of a head. What does not pass is the
-    /// beginning of a head, unless the connection is over.
+    /// Returns how many of `bytes` may pass. The first `searched` bytes contain no end of a head. The remaining bytes
+    /// are the beginning of a head, unless the connection is over.
     fn check(&mut self, bytes: &[u8], searched: usize) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -146,7 +147,7 @@ impl HeadGuard {
                 Expected::Opening if rest.starts_with(PREFACE) => self.expected = Expected::Anything,
                 Expected::Opening if PREFACE.starts_with(rest) => return at,
                 Expected::Opening => self.expected = Expected::Head,
-                // A line break too many after a body: old clients send it, and hyper steps over it.
+                // A superfluous line break after a body: old clients send it, and hyper skips it.
                 Expected::Head if rest.starts_with(b"\r\n") => at += 2,
                 Expected::Head => match head(rest, if at == 0 { searched } else { 0 }) {
                     Ok(Some((length, body))) => {
@@ -184,9 +185,9 @@ impl HeadGuard {
     }
 }
 
-/// Looks for a head: its length and that of its body.
+/// Finds a complete head: its length and that of its body.
 fn head(bytes: &[u8], searched: usize) -> Result<Option<(usize, BodyLength)>, BadHead> {
-    // What can never become a method need not be waited for: TLS on a plain port, for one.
+    // Do not wait for bytes that can never become a method: TLS on a plain port, for example.
     let method = bytes.iter().take(METHOD_BYTES_MAX + 1).take_while(|byte| is_token(**byte)).count();
     if method > METHOD_BYTES_MAX || bytes.get(method).is_some_and(|byte| *byte != b' ') && bytes[0] != b'\r' {
         return Err(NO_METHOD);
@@ -203,7 +204,7 @@ fn head(bytes: &[u8], searched: usize) -> Result<Option<(usize, BodyLength)>, Ba
 impl Chunk {
     const FIRST: Chunk = Chunk::Size { size: 0, digits: 0 };
 
-    /// Takes at least one byte, or ends the connection: hyper then sees a body that breaks off.
+    /// Consumes at least one byte, or ends the connection: hyper then sees a truncated body.
     fn step(self, bytes: &[u8]) -> (usize, Expected) {
         let byte = bytes[0];
         let next = match (self, byte) {
@@ -244,7 +245,7 @@ impl Chunk {
 mod tests {
     use super::*;
 
-    /// Feeds `text` in pieces of `piece` bytes; returns what hyper would see, and the guard.
+    /// Feeds `text` in pieces of `piece` bytes; returns the bytes that hyper would see, and the guard.
     fn fed(text: &[u8], piece: usize) -> (Vec<u8>, HeadGuard) {
         let (mut guard, mut seen) = (HeadGuard::default(), Vec::new());
         for part in text.chunks(piece) {

@@ -1,7 +1,7 @@
 //! The rules for the head of an HTTP/1 request, stricter than hyper's where leniency would let two servers disagree on
-//! where a request ends (RFC 9112, sections 2.2, 3.2, 5, 6 and 11.2).
+//! the end of a request (RFC 9112, sections 2.2, 3.2, 5, 6 and 11.2).
 //!
-//! Pure: bytes in, the length of the body or the fault out. Never reads a socket.
+//! Pure: takes bytes, returns the length of the body or the fault. Never reads a socket.
 
 use axum::http::{StatusCode, Uri};
 
@@ -12,14 +12,14 @@ pub const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Fields of a head.
 pub const FIELDS_MAX: usize = 100;
 
-/// What is wrong with the framing of a request. The connection ends after it: where the next request starts is unknown.
+/// A fault in the framing of a request. The connection ends after it: the start of the next request is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadHead {
     /// 400, 413, 414 or 431.
     pub status: StatusCode,
     /// Problem code.
     pub code: &'static str,
-    /// What is wrong, and what to do.
+    /// The fault, and the remedy.
     pub detail: &'static str,
 }
 
@@ -35,15 +35,15 @@ const fn bad(detail: &'static str) -> BadHead {
     BadHead { status: StatusCode::BAD_REQUEST, code: "malformed_head", detail }
 }
 
-/// The first word is no method.
+/// The first word is not a method.
 pub const NO_METHOD: BadHead = bad("the request does not begin with a method; this port speaks HTTP/1.1 and HTTP/2");
-/// The request line does not fit.
+/// The request line exceeds the limit.
 pub const TARGET_TOO_LONG: BadHead = BadHead {
     status: StatusCode::URI_TOO_LONG,
     code: "target_too_long",
     detail: "the request line does not fit into 65536 bytes; send long values in the body",
 };
-/// The fields do not fit.
+/// The fields exceed the limit.
 pub const FIELDS_TOO_LARGE: BadHead = BadHead {
     status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
     code: "head_too_large",
@@ -60,24 +60,24 @@ const BODY_TOO_LARGE: BadHead = BadHead {
     code: "body_too_large",
     detail: "`content-length` is larger than any body may be; send less in one request",
 };
-/// Lengths above this one are refused here: the number itself may not fit where it is calculated with.
+/// Larger lengths are refused: they might not fit into the types of later calculations.
 const LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// How long the body is that follows a head.
+/// Length of the body that follows a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyLength {
-    /// So many bytes.
+    /// This many bytes.
     Known(u64),
     /// Chunks.
     Chunked,
 }
 
-/// Finds the end of a head, from `searched` bytes on, which contain no end: the length including the empty line.
+/// Finds the end of a head from `searched` bytes on, before which there is no end: the length including the empty line.
 ///
 /// # Errors
 /// A line that ends without a carriage return.
 pub fn end_of_head(bytes: &[u8], searched: usize) -> Result<Option<usize>, BadHead> {
-    // The end may have begun in what was searched before.
+    // The end may begin within the searched bytes.
     let mut from = searched.saturating_sub(3);
     while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'\n').map(|at| at + from) {
         if at == 0 || bytes[at - 1] != b'\r' {
@@ -91,10 +91,10 @@ pub fn end_of_head(bytes: &[u8], searched: usize) -> Result<Option<usize>, BadHe
     Ok(None)
 }
 
-/// Checks a whole head, its empty line included.
+/// Checks a complete head, including its empty line.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault of the head.
 pub fn check_head(head: &[u8]) -> Result<BodyLength, BadHead> {
     let mut lines = head[..head.len() - 4].split(|byte| *byte == b'\n').map(|line| match line {
         [line @ .., b'\r'] => line,
@@ -132,7 +132,7 @@ pub fn check_head(head: &[u8]) -> Result<BodyLength, BadHead> {
     }
 }
 
-/// Checks a request line and tells whether it is HTTP/1.1.
+/// Checks a request line and returns whether it is HTTP/1.1.
 fn request_line(line: &[u8]) -> Result<bool, BadHead> {
     const FORM: BadHead = bad("the request line is not of the form `METHOD TARGET HTTP/1.1`");
     let mut words = line.split(|byte| *byte == b' ');
@@ -185,7 +185,7 @@ pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// Tells whether a byte may be anywhere in a path or query.
+/// Returns whether a byte is allowed anywhere in a path or query.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~:/?@!$&'()*+,;=%".contains(&byte)
 }

@@ -1,10 +1,10 @@
-//! Threads that each drive connections of their own, with an event queue and a run queue that nobody else touches.
+//! Threads that each drive their own connections, with an event queue and a run queue that no other thread touches.
 //!
-//! A commit waits twice, for its body and for its verdict, and costs a few microseconds beside that. Among threads that
-//! share their work each of these waits ends on whichever thread is free: queues are locked, the other thread is woken to
-//! steal half of what came, and memory changes caches. On a lane a connection is read, parsed and answered by one thread.
-//! The price: a lane has no help. So whatever takes long must not run here; [`FastPath`](crate::listener::fast_path::FastPath) sends it to the
-//! threads that share.
+//! A commit waits twice, for its body and for its verdict, and otherwise costs a few microseconds. On work-sharing
+//! threads, each of these waits ends on any idle thread: queues are locked, another thread is woken to steal half of
+//! the tasks, and memory moves between caches. On a lane, one thread reads, parses and answers a connection. The price:
+//! a lane gets no help. So long work must not run here; [`FastPath`](crate::listener::fast_path::FastPath) sends it to
+//! the work-sharing threads.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ struct LaneThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A connection's place on a lane, until it is dropped.
+/// A connection's seat on a lane, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     /// The lane.
@@ -45,14 +45,14 @@ impl Lanes {
     /// Starts `count` lanes.
     ///
     /// # Errors
-    /// If the system gives no threads or descriptors for them.
+    /// If the system provides no threads or descriptors for them.
     pub fn start(count: usize) -> io::Result<Lanes> {
         let lanes = (0..count).map(|_| {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let handle = runtime.handle().clone();
             let (stop, stopped) = oneshot::channel::<()>();
             let run = move || {
-                // Ends when told to, or when every sender is dropped.
+                // Ends when signalled, or when every sender is dropped.
                 let _ = runtime.block_on(stopped);
             };
             let thread = std::thread::Builder::new().name("http".to_owned()).spawn(run)?;
@@ -61,7 +61,7 @@ impl Lanes {
         lanes.collect::<io::Result<_>>().map(Lanes)
     }
 
-    /// Returns where each lane runs tasks, by index.
+    /// Returns the runtime of each lane, by index.
     #[must_use]
     pub fn runtimes(&self) -> Vec<Handle> {
         self.0.iter().map(|lane| lane.runtime.clone()).collect()
@@ -78,7 +78,7 @@ impl Lanes {
 
 impl Drop for Lanes {
     fn drop(&mut self) {
-        // All are told before the first is waited for.
+        // Signal all lanes before joining the first.
         self.0.iter_mut().for_each(|lane| drop(lane.stop.take()));
         for thread in self.0.iter_mut().filter_map(|lane| lane.thread.take()) {
             let _ = thread.join();

@@ -1,6 +1,6 @@
-//! Sockets and what runs on them: accepting, TLS, lanes, time-outs, and the way of a request to its handler.
+//! Sockets and everything that runs on them: accepting, TLS, lanes, timeouts, and the dispatch of requests to handlers.
 //!
-//! Knows no endpoint but the one of the short way.
+//! Knows no endpoint except that of the fast path.
 
 pub mod connection;
 pub mod fast_path;

@@ -1,6 +1,6 @@
 //! The listener and the server loop: HTTP/1.1 and HTTP/2 with prior knowledge.
 //!
-//! Everything that a client can hold is bounded: connections, the time to send a head, the time to idle, streams and
+//! Every resource that a client can hold is bounded: connections, the time to send a head, the idle time, streams and
 //! header bytes. `axum::serve` sets none of these.
 
 use std::convert::Infallible;
@@ -38,29 +38,29 @@ pub(crate) const STREAMS_MAX: u32 = 256;
 /// Bytes that a client may send of one body, and of all bodies of a connection, before they are read.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-// Streams of commits that take nothing in leave a whole window to other requests.
+// Commit streams that read nothing leave a whole window to other requests.
 const _: () = assert!((STREAMS_PER_CONNECTION_MAX as u32 + 1) * STREAM_WINDOW_BYTES <= CONNECTION_WINDOW_BYTES);
-/// Bytes of one response that wait in a connection at once, beside a piece of it.
+/// Bytes of one response that a connection buffers, in addition to one piece of it.
 const SEND_BUFFER_BYTES: usize = 32 * 1024;
-/// How often an HTTP/2 peer is asked whether it is alive, and how long it may take to answer.
+/// Interval of pings to an HTTP/2 peer, and the time limit for the reply.
 const PING: Duration = Duration::from_secs(20);
-/// Connections that wait to be accepted; the kernel has a limit of its own, usually as high.
+/// Connections that may wait to be accepted; the kernel has its own limit, usually as high.
 const BACKLOG: u32 = 4096;
-/// How often it is tried to close a stranger while there is no room for a new connection.
+/// Interval of attempts to close a stranger while there is no room for a new connection.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(50);
-/// How long to wait when the process has no descriptors left.
+/// Delay when the process is out of file descriptors.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
 
 /// Bounds of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerOptions {
-    /// Time from the first byte of a head to its last.
+    /// Time from the first byte of a head to its last byte.
     pub header_timeout: Duration,
-    /// Time between requests, or until a client takes a part of a response.
+    /// Time between requests, and until a client takes a part of a response.
     pub idle_timeout: Duration,
-    /// Connections served at once; further ones wait in the listener's backlog.
+    /// Connections served at the same time; further ones wait in the listener's backlog.
     pub connections_max: usize,
-    /// How long requests may go on after a shutdown began.
+    /// Time that requests may still take once a shutdown has begun.
     pub grace: Duration,
 }
 
@@ -83,35 +83,35 @@ enum ShutdownState {
     Closed,
 }
 
-/// Listens, with room for the clients of a whole service that come at once after a restart: with the usual room for 128
-/// the others would wait a second each for the next try of their kernel.
+/// Listens, with a backlog for all clients of a service that connect at once after a restart: with the usual backlog of
+/// 128, the other clients would wait a second for each retry of their kernel.
 ///
 /// # Errors
-/// If the address is taken or not ours.
+/// If the address is in use or not local.
 ///
 /// # Panics
-/// Outside of a runtime.
+/// Outside a runtime.
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // As a listener of the standard library: a restart need not wait for what is left of old connections.
+    // As listeners of the standard library do: a restart need not wait for the remains of old connections.
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;
     socket.listen(BACKLOG)
 }
 
-/// What connections are carried by, beside their sockets.
+/// The environment of connections, other than their sockets.
 #[derive(Default)]
 pub struct Carriers {
-    /// Threads with connections of their own; without them connections share the threads that accept.
+    /// Threads with connections of their own; without lanes, connections share the accepting threads.
     pub lanes: Option<Arc<Lanes>>,
     /// TLS, if connections are secured.
     pub tls: Option<TlsAcceptor>,
 }
 
-/// Serves until `shutdown` completes, then lets requests in flight end within the grace period.
+/// Serves until `shutdown` completes, then lets requests in flight finish within the grace period.
 ///
 /// # Errors
-/// Only if the listener itself fails for good.
+/// Only if the listener itself fails permanently.
 pub async fn serve(
     listener: TcpListener,
     fast_path: FastPath,
@@ -121,7 +121,7 @@ pub async fn serve(
     serve_on(Carriers::default(), listener, fast_path, options, shutdown).await
 }
 
-/// Serves like [`serve`], on lanes and under TLS if there are any. A handshake has the time of a head, too.
+/// Serves like [`serve`], on lanes and over TLS if configured. A handshake has the time limit of a head, too.
 ///
 /// # Errors
 /// As for [`serve`].
@@ -168,7 +168,7 @@ pub async fn serve_on(
         match carriers.lanes.as_ref().and_then(|lanes| lanes.seat()) {
             None => drop(tokio::spawn(serve(socket, None))),
             Some((lane, seat)) => {
-                // Readiness is told to the lane that it is registered with.
+                // Register the socket on its lane, which receives its readiness events.
                 let Ok(socket) = socket.into_std() else { continue };
                 lane.spawn(async move {
                     if let Ok(socket) = TcpStream::from_std(socket) {
@@ -179,7 +179,7 @@ pub async fn serve_on(
         }
     }
     drop(listener);
-    // Only connections hold receivers and permits from here on.
+    // From here on, only connections hold receivers and permits.
     drop(watched);
     let _ = shutdown_state.send(ShutdownState::Draining);
     let all = u32::try_from(options.connections_max).unwrap_or(u32::MAX);
@@ -195,7 +195,7 @@ async fn accept(
     permits: &Arc<Semaphore>,
     strangers: &Strangers,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    // Before a permit: a stranger is closed only for somebody who is there.
+    // Accept before acquiring a permit: a stranger is closed only if another client is waiting.
     let (socket, _) = listener.accept().await?;
     socket.set_nodelay(true)?;
     loop {
@@ -209,7 +209,7 @@ async fn accept(
     }
 }
 
-/// Tells whether an error concerns one connection that was given up before it was accepted.
+/// Returns whether an error concerns only one connection that was aborted before it was accepted.
 fn is_passing(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
@@ -220,7 +220,7 @@ fn connection_builder(unread_timeout: Duration) -> auto::Builder<StreamExecutor>
     builder
         .http1()
         .keep_alive(true)
-        // `Activity` bounds heads; see there.
+        // `Activity` bounds heads instead; see there.
         .header_read_timeout(None)
         .max_buf_size(HEAD_BYTES_MAX.max(256 * 1024))
         .max_headers(FIELDS_MAX + 1)
@@ -236,7 +236,7 @@ fn connection_builder(unread_timeout: Duration) -> auto::Builder<StreamExecutor>
     builder
 }
 
-/// Does the handshake, if there is one to do, within `bound` and not beyond a shutdown.
+/// Performs the TLS handshake, if any, within `bound` and not beyond a shutdown.
 async fn secured(
     socket: TcpStream,
     tls: Option<TlsAcceptor>,
@@ -293,7 +293,7 @@ async fn connection(
                 None => fast_path.answer(request, &context).await,
                 Some(bad) => bad.problem().into_response(),
             };
-            // hyper may keep what is in there.
+            // hyper may keep the extensions.
             let duplex = response.extensions_mut().remove::<Duplex>().map(|_| requests.duplex_began());
             drop(working);
             if duplex.is_none() && !multiplexed && requests.ends_with(number) {
@@ -302,7 +302,7 @@ async fn connection(
             counters::answered(&response);
             Ok::<_, Infallible>(match duplex {
                 Some(duplex) => response.map(|body| in_pieces(keeping(body, (duplex, OpenStream::new())), None)),
-                // HTTP/2 notes whether even the smallest is read.
+                // In HTTP/2, even the smallest body records whether it is read.
                 None if multiplexed => response.map(|body| in_pieces(body, None)),
                 None if !is_as_good_as_sent(response.body()) => {
                     response.map(|body| in_pieces(body, Some(Arc::clone(requests.flushes()))))
@@ -316,7 +316,7 @@ async fn connection(
     let mut draining = false;
     loop {
         tokio::select! {
-            // Requests first, and without drawing lots each time.
+            // Poll requests first, without a random choice on each turn.
             biased;
             ended = served.as_mut() => {
                 if let Err(error) = ended {
@@ -330,7 +330,7 @@ async fn connection(
                     counters::cut();
                     return;
                 }
-                // A head may begin right now: look again before it could have taken too long.
+                // A head may begin at this moment: check again before it could exceed its time.
                 let next = left.unwrap_or(options.header_timeout).min(options.header_timeout / 2);
                 watchdog.as_mut().reset(tokio::time::Instant::now() + next.max(Duration::from_millis(1)));
             }
@@ -352,7 +352,7 @@ async fn connection(
     }
 }
 
-/// Tells whether a further shutdown_state may follow.
+/// Returns whether the state may still change.
 fn changed_may_come(shutdown_state: &watch::Receiver<ShutdownState>) -> bool {
     *shutdown_state.borrow() != ShutdownState::Closed
 }

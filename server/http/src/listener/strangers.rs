@@ -1,21 +1,21 @@
-//! The connections of callers who have not proved who they are, oldest first: what is closed when there is no room left.
+//! The connections of unauthenticated callers, oldest first: closed when there is no room left.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::connection::Activity;
 
-/// Entries below which the list is never looked through.
+/// List length below which the list is never cleaned.
 const ENTRIES_MIN: usize = 1024;
 
-/// All connections that were strangers when they were last looked at.
+/// All connections that were strangers at the last check.
 #[derive(Debug, Default)]
 pub struct Strangers(Mutex<List>);
 
 #[derive(Debug, Default)]
 struct List {
     queue: VecDeque<Weak<Activity>>,
-    /// Entries above which it is looked through again: twice as many as the last time left.
+    /// Length above which the list is cleaned again: twice the length after the last cleaning.
     clean_at: usize,
 }
 
@@ -34,7 +34,7 @@ impl Strangers {
         }
     }
 
-    /// Closes the oldest stranger that has no request in flight; tells whether there was one.
+    /// Closes the oldest stranger without a request in flight; returns whether there was one.
     pub fn evict(&self) -> bool {
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for _ in 0..list.queue.len() {

@@ -14,10 +14,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{CertificateError, Error as TlsError, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// Makes what accepts TLS connections, from PEM files.
+/// Builds the acceptor of TLS connections from PEM files.
 ///
 /// # Errors
-/// In words for the person who configured it.
+/// A message for the person who configured it.
 pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String> {
     let unreadable = |file: &Path, error: &dyn std::fmt::Display| format!("`{}`: {error}", file.display());
     let chain = CertificateDer::pem_file_iter(cert_file)
@@ -42,7 +42,7 @@ pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
         .map_err(|error| match error {
-            // The library looks into the certificate only to compare the keys.
+            // The library examines the certificate only to compare the keys.
             TlsError::InvalidCertificate(CertificateError::Other(other))
                 if format!("{other:?}").contains("UnsupportedCertVersion") =>
             {
@@ -61,16 +61,16 @@ pub fn acceptor(cert_file: &Path, key_file: &Path) -> Result<TlsAcceptor, String
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// Tells whether a file has a private key that takes a passphrase, which nobody can type in here.
+/// Returns whether a file has a private key with a passphrase, which cannot be entered here.
 fn is_encrypted(key_file: &Path) -> bool {
     std::fs::read_to_string(key_file).is_ok_and(|text| text.contains("ENCRYPTED"))
 }
 
 /// A connection, with or without TLS.
 pub enum Socket {
-    /// Without.
+    /// Without TLS.
     Plain(TcpStream),
-    /// With.
+    /// With TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 

@@ -1,7 +1,7 @@
-//! HTTP/2 streams whose client does not read: hyper polls a body only when the frame before was taken, and the connection
-//! itself is busy with the answers to pings. So each stream notes when its body handed out a frame, and is cut, it alone,
-//! when the next one was not asked for in time. A body in HTTP/1 is bounded by the connection's writes
-//! ([`crate::listener::connection`]).
+//! Cuts HTTP/2 streams that their client does not read: hyper polls a body only after the previous frame was taken, and
+//! the connection itself is kept busy by ping replies. So each stream records when its body handed out a frame, and
+//! only this stream is cut when the next frame is not polled in time. A body in HTTP/1 is bounded by the connection's
+//! writes ([`crate::listener::connection`]).
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -14,17 +14,17 @@ use tokio::time::{Instant, Sleep};
 use crate::counters;
 
 tokio::task_local! {
-    /// Since when a frame of this stream's body waits, if one does.
+    /// When the pending frame of this stream's body was handed out, if there is one.
     static WAITING_SINCE: Cell<Option<Instant>>;
 }
 
-/// Notes that the next frame of a body is asked for: the one before was taken.
+/// Records that the next frame of a body is polled: the previous one was taken.
 pub(crate) fn polled() {
-    // Outside of HTTP/2 nobody asks.
+    // Outside HTTP/2, the value is not used.
     let _ = WAITING_SINCE.try_with(|since| since.set(None));
 }
 
-/// Notes that a body handed out a frame.
+/// Records that a body handed out a frame.
 pub(crate) fn handed_out() {
     let _ = WAITING_SINCE.try_with(|since| since.set(Some(Instant::now())));
 }
@@ -32,7 +32,7 @@ pub(crate) fn handed_out() {
 /// Runs the streams of HTTP/2 connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamExecutor {
-    /// How long a frame may wait.
+    /// Time limit for a pending frame.
     pub unread_timeout: Duration,
 }
 
@@ -54,7 +54,7 @@ where
     }
 }
 
-/// Completes when a frame has waited for so long. To be polled after the stream: what that notes wakes nobody.
+/// Completes when a frame has been pending for `timeout`. Poll it after the stream, whose records wake no task.
 async fn unread_for(timeout: Duration) {
     let mut timer: Option<Pin<Box<Sleep>>> = None;
     std::future::poll_fn(|cx| {
@@ -73,7 +73,7 @@ async fn unread_for(timeout: Duration) {
 mod tests {
     use super::*;
 
-    /// Tells whether a stream whose frame waits for so long lasts.
+    /// Returns whether a stream survives when a frame is pending for `waits`.
     async fn lasts(unread_timeout: Duration, waits: Duration, takes_it: bool) -> bool {
         let (told, ended) = tokio::sync::oneshot::channel();
         StreamExecutor { unread_timeout }.execute(async move {

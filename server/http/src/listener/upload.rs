@@ -1,8 +1,8 @@
-//! The body of a request, whose rest is read and dropped if a response does not wait for it.
+//! The body of a request; its rest is read and dropped if a response does not wait for it.
 //!
-//! A body that is dropped before its end makes HTTP/2 reset the stream. Clients that are still sending, curl among them, report
-//! the reset, and not the response that came before it. So the rest is read here, within the bounds that HTTP/1 has for the
-//! same case ([`crate::listener::connection`]); the response is on its way meanwhile.
+//! Dropping a body before its end makes HTTP/2 reset the stream. Clients that are still sending, among them curl,
+//! report the reset and not the response that preceded it. So the rest is read here, within the bounds that HTTP/1 has
+//! for the same case ([`crate::listener::connection`]), while the response is sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -18,14 +18,14 @@ use tribunal_types::limits::{LINGER_BYTES_MAX, LINGER_MS};
 /// The body of a request.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    /// Taken when it is dropped.
+    /// Taken when the upload is dropped.
     body: Option<Incoming>,
-    /// HTTP/1 reads the rest where its connection is.
+    /// HTTP/1 reads the rest in its connection.
     is_http_2: bool,
 }
 
 impl Upload {
-    /// Returns a request with its body as an upload.
+    /// Returns a request whose body is an upload.
     pub(crate) fn of(request: Request<Incoming>) -> Request<Upload> {
         let is_http_2 = request.version() == Version::HTTP_2;
         request.map(|body| Upload { body: Some(body), is_http_2 })

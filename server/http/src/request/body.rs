@@ -1,4 +1,4 @@
-//! Taking in a request's body: type, encoding, length and time are bounded before anything is parsed.
+//! Receipt of a request's body: type, encoding, length and time are checked before anything is parsed.
 
 use std::str;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use tribunal_types::limits::BODY_BYTES_MAX;
 use crate::response::field_error::{Code, SyntaxError};
 use crate::response::problem::ProblemResponse;
 
-/// What a body is.
+/// The type of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaType {
     /// One document.
     Json,
-    /// One document a line.
+    /// One document per line.
     NdJson,
-    /// What only one thing can be: for clients whose generators have no word for it.
+    /// The only type that the route accepts, under a generic name: for clients whose generators have no better one.
     Bytes,
 }
 
-/// Tells what a request's body is.
+/// Returns the type of a request's body.
 ///
 /// # Errors
 /// 415 if it is not one of `accepted`, or is compressed.
@@ -59,7 +59,7 @@ pub fn media_type(headers: &HeaderMap, accepted: &[MediaType]) -> Result<MediaTy
 /// Checks that a request's body is WebAssembly.
 ///
 /// # Errors
-/// 415 if it is said to be anything else, or is compressed.
+/// 415 if its declared type is another one, or if it is compressed.
 pub fn wasm_type(headers: &HeaderMap) -> Result<(), ProblemResponse> {
     let is_plain = headers.get(CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
     let given = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default().trim();
@@ -74,7 +74,7 @@ pub fn wasm_type(headers: &HeaderMap) -> Result<(), ProblemResponse> {
 /// Collects a body.
 ///
 /// # Errors
-/// 413 above the limit, 408 when it takes longer than `timeout`, 400 when the connection breaks.
+/// 413 if it exceeds the limit, 408 if it takes longer than `timeout`, 400 if the connection breaks.
 pub async fn collect<B>(headers: &HeaderMap, body: B, timeout: Duration) -> Result<Bytes, ProblemResponse>
 where
     B: HttpBody<Data = Bytes>,
@@ -116,11 +116,11 @@ where
     }
 }
 
-/// Checks that a request whose body is empty says so. In HTTP/1.1, what follows a head that does not announce a body is read as the
-/// next request, so to the client it looks as if the service had lost the body.
+/// Checks that a request with an empty body announces it. In HTTP/1.1, bytes after a head that does not announce a body
+/// are parsed as the next request, so to the client it looks as if the service had lost the body.
 ///
 /// # Errors
-/// 400 if it has neither of the two fields that announce a body.
+/// 400 if neither of the two fields that announce a body is present.
 pub fn announced(parts: &Parts) -> Result<(), ProblemResponse> {
     let is_framed = parts.version >= Version::HTTP_2;
     if is_framed || parts.headers.contains_key(CONTENT_LENGTH) || parts.headers.contains_key(TRANSFER_ENCODING) {
@@ -139,7 +139,7 @@ fn too_large(bytes_max: usize) -> ProblemResponse {
 /// Returns a body as text.
 ///
 /// # Errors
-/// 400 with the place of the first byte that is not UTF-8.
+/// 400 with the position of the first byte that is not UTF-8.
 pub fn utf8(bytes: &[u8]) -> Result<&str, ProblemResponse> {
     str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();

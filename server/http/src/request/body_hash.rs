@@ -1,13 +1,14 @@
-//! The canonical hash of a commit body: tells a retry from another body under the same id.
+//! The canonical hash of a commit body: tells a retry from a different body under the same id.
 //!
-//! XXH3-64 (unkeyed, stable across nodes and versions) over the parsed columns, not over the raw text: order of
-//! fields, blanks and escapes in keys and names do not matter. Values count as posted, byte by byte. What may differ
-//! between two attempts (`ack`, `traceparent`, the client's name) does not count.
+//! XXH3-64 (unkeyed, stable across nodes and versions) over the parsed columns, not over the raw text: order of fields,
+//! blanks and escapes in keys and names do not matter. Values count as posted, byte by byte. Fields that may differ
+//! between two attempts (`ack`, `traceparent`, the client's name) do not count.
 //!
 //! Encoding, all numbers little-endian: isolation u8, priority u8, start u64 + 1 (0 if absent), first attempt u64 + 1
-//! (0 if absent); number of snapshots u32, each store u32, epoch u64; number of reads u32, each store u32, version u64 (0 if absent), key; number of
-//! ranges u32, each store u32, start, end; number of writes u32, each kind u8, store u32, key, value. A key or value
-//! is its length u32 and its bytes. An add with `or` has kind 255, and what the row starts with after its value.
+//! (0 if absent); number of snapshots u32, each store u32, epoch u64; number of reads u32, each store u32, version u64
+//! (0 if absent), key; number of ranges u32, each store u32, start, end; number of writes u32, each kind u8, store u32,
+//! key, value. A key or value is its length u32 and its bytes. An add with `or` has kind 255, and the row's start value
+//! after its value.
 
 use std::cell::RefCell;
 

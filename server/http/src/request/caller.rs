@@ -1,4 +1,4 @@
-//! Who sends a request: the one place where a tenant, a client's name and its trace are told from headers.
+//! The sender of a request: the only place where a tenant, a client's name and its trace are derived from headers.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use tribunal_service::Principal;
 
-/// Header by which a client names itself to rules that are fair between clients.
+/// Header with which a client names itself to rules that are fair between clients.
 pub const CLIENT_HEADER: &str = "tribunal-client";
 
-/// Who sent a transaction, and how: everything about it that is not in its body.
+/// The sender of a transaction and its trace: everything about it outside its body.
 #[derive(Clone, Debug, Default)]
 pub struct CallerContext {
     /// Tenant.
@@ -23,28 +23,28 @@ pub struct CallerContext {
     pub traceparent: Option<String>,
 }
 
-/// Returns the tenant of a request: the caller's. Where nobody has to say who it is, there is one tenant.
+/// Returns the tenant of a request: the caller's. Without access control, there is one tenant.
 #[must_use]
 pub fn tenant(parts: &Parts) -> NamespaceId {
     parts.extensions.get::<Arc<Principal>>().map_or(NamespaceId(0), |principal| principal.namespace)
 }
 
-/// Returns who asks. Where nobody has to say who it is, everybody may do everything.
+/// Returns the caller. Without access control, every caller may do everything.
 #[must_use]
 pub fn principal(parts: &Parts) -> Arc<Principal> {
     parts.extensions.get::<Arc<Principal>>().cloned().unwrap_or_else(everybody)
 }
 
-/// Returns who asks where nobody has to say who it is.
+/// Returns the caller to assume without access control.
 pub(crate) fn everybody() -> Arc<Principal> {
     let (namespace_name, name) = ("default".to_owned(), "anonymous".to_owned());
     Arc::new(Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name })
 }
 
-/// Bytes of a name that is kept.
+/// Bytes of a name that are kept.
 const NAME_BYTES_MAX: usize = 128;
 
-/// Returns who asks, for people who read about it later.
+/// Returns the caller's name, for display in later reports.
 #[must_use]
 pub fn client_name(parts: &Parts) -> String {
     if let Some(known) = parts.extensions.get::<Arc<Principal>>() {
@@ -54,20 +54,20 @@ pub fn client_name(parts: &Parts) -> String {
     name.map_or_else(|| "anonymous".to_owned(), |name| name.chars().take(NAME_BYTES_MAX).collect())
 }
 
-/// Returns everything about a transaction that is told outside of its body.
+/// Returns everything about a transaction that is outside its body.
 #[must_use]
 pub fn caller(parts: &Parts) -> CallerContext {
     CallerContext { namespace: tenant(parts), origin: origin(parts), traceparent: traceparent(&parts.headers) }
 }
 
-/// Returns what tells clients apart for rules that are fair between them.
+/// Returns the value that distinguishes clients for rules that are fair between them.
 fn origin(parts: &Parts) -> u64 {
     let name = match (parts.headers.get(CLIENT_HEADER), parts.extensions.get::<Arc<Principal>>()) {
         (Some(name), _) => name.as_bytes(),
         (None, Some(known)) => known.name.as_bytes(),
         (None, None) => return 0,
     };
-    // Seeded by the tenant: nobody is another tenant's client by having its name.
+    // Seeded by the tenant: a client cannot pass for another tenant's client by using its name.
     xxh3_64_with_seed(name, u64::from(tenant(parts).0))
 }
 

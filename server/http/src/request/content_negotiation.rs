@@ -1,18 +1,18 @@
-//! What a client wants to read: the header `Accept` against the forms that an endpoint has.
+//! Content negotiation: the header `Accept` against the forms that an endpoint offers.
 
 use axum::http::header::ACCEPT;
 use axum::http::{HeaderMap, StatusCode};
 
 use crate::response::problem::ProblemResponse;
 
-/// A form of an answer.
+/// A form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// One document.
     Json,
-    /// One document a line, as they come.
+    /// One document per line, as they become available.
     NdJson,
-    /// Server-sent events, as they come.
+    /// Server-sent events, as they become available.
     Events,
 }
 
@@ -28,10 +28,10 @@ impl Form {
     }
 }
 
-/// Chooses among `offered`, the most preferred first. Without the header, the first one.
+/// Chooses among `offered`, most preferred first. Without the header, the first one is chosen.
 ///
 /// # Errors
-/// 406 if the client takes none of them.
+/// 406 if the client accepts none of them.
 pub fn accepted(headers: &HeaderMap, offered: &[Form]) -> Result<Form, ProblemResponse> {
     let mut ranges: Vec<(&str, u16)> = Vec::new();
     let mut given = false;
@@ -44,7 +44,7 @@ pub fn accepted(headers: &HeaderMap, offered: &[Form]) -> Result<Form, ProblemRe
     }
     let mut best: Option<(u16, u8, Form)> = None;
     for &form in offered {
-        // The most specific range that fits a form speaks for it.
+        // The most specific range that matches a form determines its weight.
         let fitting = ranges.iter().filter_map(|&(range, q)| Some((specificity(range, form)?, q)));
         let Some((specific, q)) = fitting.max_by_key(|(specific, _)| *specific) else { continue };
         if q > 0 && best.is_none_or(|(best_q, best_specific, _)| (q, specific) > (best_q, best_specific)) {
@@ -59,7 +59,7 @@ pub fn accepted(headers: &HeaderMap, offered: &[Form]) -> Result<Form, ProblemRe
     })
 }
 
-/// Reads one media range and its weight in thousandths; a weight that cannot be read is the largest.
+/// Parses one media range and its weight in thousandths; a malformed weight counts as the largest.
 fn range(text: &str) -> Option<(&str, u16)> {
     let mut parts = text.split(';');
     let name = parts.next()?.trim();

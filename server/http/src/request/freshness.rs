@@ -1,4 +1,5 @@
-//! Parses what the snapshots of a Begin, or the rows of a read, must include: `session`, `wait_ms` and `consistency`.
+//! Parses the freshness that the snapshots of a Begin, or the rows of a read, require: `session`, `wait_ms` and
+//! `consistency`.
 
 use tribunal_service::Freshness;
 use tribunal_types::limits::WAIT_MS_MAX;
@@ -8,7 +9,7 @@ use crate::request::query::{Query, session};
 use crate::request::txn_body::shown;
 use crate::response::field_error::{Code, FieldErrors, Path};
 
-/// Default time that a request waits for what it must include, milliseconds.
+/// Default wait of a request for the commits that it must include, milliseconds.
 const WAIT_MS_DEFAULT: u64 = 5_000;
 
 /// A field of a request.
@@ -22,16 +23,16 @@ pub enum FreshnessField {
     Consistency,
 }
 
-/// Returns what a request without any of the fields requires.
+/// Returns the freshness of a request without any of the fields.
 #[must_use]
 pub fn default_freshness() -> Freshness {
     Freshness { wait_ms: WAIT_MS_DEFAULT, ..Freshness::default() }
 }
 
-/// What is wrong with text that is no session token.
+/// Error text for a malformed session token.
 const NO_SESSION: &str = "must be a session token exactly as a response returned it";
 
-/// Reads the same from parameters of a query, which has the same names.
+/// Parses the freshness from query parameters, which have the same names.
 #[must_use]
 pub fn freshness_of_query(query: &mut Query<'_>) -> Freshness {
     let mut freshness = default_freshness();

@@ -1,7 +1,7 @@
-//! Reading JSON so that every fault is found, not just the first: objects, arrays and scalars of the wrong type are
-//! noted and stepped over. Only broken syntax stops the reader.
+//! JSON parsing that finds every error, not just the first: objects, arrays and scalars of the wrong type are recorded
+//! and skipped. Only a syntax error stops the parser.
 //!
-//! Borrows from the document wherever JSON allows it, and allocates nothing itself.
+//! Borrows from the document wherever JSON allows it, and itself allocates nothing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,103 +12,103 @@ use tribunal_types::limits::JSON_DEPTH_MAX;
 
 use crate::response::field_error::{Code, FieldErrors, Path, SyntaxError};
 
-/// The fields that an object may have, and what to do with each.
+/// The fields that an object may have, and the handling of each.
 pub trait Fields<'de> {
-    /// Returns the names; at most 32.
+    /// Returns the names, at most 32.
     fn names(&self) -> &'static [&'static str];
 
-    /// Reads the value of the field `names()[index]`, exactly once.
+    /// Parses the value of the field `names()[index]`, exactly once.
     ///
     /// # Errors
-    /// Broken syntax only.
+    /// Syntax errors only.
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error>;
 
-    /// Where errors go.
+    /// Returns the list for errors.
     fn errors(&mut self) -> &mut FieldErrors;
 }
 
-/// Reads an object into `fields`. Gives a bit per field that was there, or `None` if it is no object.
+/// Parses an object into `fields`. Returns one bit per field present, or `None` if it is not an object.
 pub struct ObjectSeed<'a, F> {
     /// Its fields.
     pub fields: &'a mut F,
-    /// Where it is.
+    /// Its position.
     pub at: Path<'a>,
 }
 
 /// The items of an array.
 pub trait Items<'de> {
-    /// Reads one item; `false` if there is none left.
+    /// Parses one item; returns `false` if there are no more.
     ///
     /// # Errors
-    /// Broken syntax only.
+    /// Syntax errors only.
     fn item<A: SeqAccess<'de>>(&mut self, at: Path<'_>, index: usize, seq: &mut A) -> Result<bool, A::Error>;
 
-    /// Where errors go.
+    /// Returns the list for errors.
     fn errors(&mut self) -> &mut FieldErrors;
 }
 
-/// Reads an array into `items`. Gives the number of items, or `None` if it is no array.
+/// Parses an array into `items`. Returns the number of items, or `None` if it is not an array.
 pub struct ArraySeed<'a, I> {
     /// Its items.
     pub items: &'a mut I,
-    /// Where it is.
+    /// Its position.
     pub at: Path<'a>,
 }
 
 /// The entries of an object whose names are data.
 pub trait Entries<'de> {
-    /// Reads the value of one entry, exactly once.
+    /// Parses the value of one entry, exactly once.
     ///
     /// # Errors
-    /// Broken syntax only.
+    /// Syntax errors only.
     fn entry<A: MapAccess<'de>>(&mut self, name: &str, at: Path<'_>, map: &mut A) -> Result<(), A::Error>;
 
-    /// Where errors go.
+    /// Returns the list for errors.
     fn errors(&mut self) -> &mut FieldErrors;
 }
 
-/// Reads an object into `entries`.
+/// Parses an object into `entries`.
 pub struct EntriesSeed<'a, E> {
     /// Its entries.
     pub entries: &'a mut E,
-    /// Where it is.
+    /// Its position.
     pub at: Path<'a>,
 }
 
-/// A value that is a leaf, or what it is instead.
+/// A scalar value, or the kind of another value in its place.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Scalar<'de> {
     /// `null`
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// An integer that fits.
+    /// An integer that fits into `i64`.
     Int(i64),
     /// Any other number.
     Number,
     /// A string.
     Text(Cow<'de, str>),
-    /// An array, stepped over.
+    /// An array, skipped.
     Array,
-    /// An object, stepped over.
+    /// An object, skipped.
     Object,
 }
 
-/// Reads a [`Scalar`].
+/// Parses a [`Scalar`].
 pub struct ScalarSeed;
 
-/// Reads the name of a field.
+/// Parses the name of a field.
 pub struct NameSeed;
 
 impl<'de> Scalar<'de> {
-    /// Returns the value of an optional field: `null` is the same as an absent field, because many generated clients
-    /// write one for the other.
+    /// Returns the value of an optional field: `null` equals an absent field, because many generated clients write one
+    /// for the other.
     #[must_use]
     pub fn given(self) -> Option<Self> {
         (self != Scalar::Null).then_some(self)
     }
 
-    /// Returns the JSON type, for people.
+    /// Returns the JSON type, for display.
     #[must_use]
     pub fn type_name(&self) -> &'static str {
         match self {
@@ -121,7 +121,7 @@ impl<'de> Scalar<'de> {
         }
     }
 
-    /// Returns the string, or notes that it is none.
+    /// Returns the string, or records an error if it is not one.
     pub fn text(self, at: Path<'_>, errors: &mut FieldErrors) -> Option<Cow<'de, str>> {
         match self {
             Scalar::Text(text) => Some(text),
@@ -129,7 +129,7 @@ impl<'de> Scalar<'de> {
         }
     }
 
-    /// Returns the boolean, or notes that it is none.
+    /// Returns the boolean, or records an error if it is not one.
     pub fn boolean(self, at: Path<'_>, errors: &mut FieldErrors) -> Option<bool> {
         match self {
             Scalar::Bool(value) => Some(value),
@@ -137,7 +137,7 @@ impl<'de> Scalar<'de> {
         }
     }
 
-    /// Returns the integer if it lies in `bounds`, or notes that it does not.
+    /// Returns the integer if it is within `bounds`, or records an error if it is not.
     pub fn small(self, bounds: RangeInclusive<u32>, at: Path<'_>, errors: &mut FieldErrors) -> Option<u32> {
         let (min, max) = (bounds.start(), bounds.end());
         match self {
@@ -158,24 +158,24 @@ impl<'de> Scalar<'de> {
 }
 
 fn wrong_type<T>(errors: &mut FieldErrors, at: Path<'_>, expected: &str, found: &str) -> Option<T> {
-    // Only a field can be left out: neither an item of an array nor the document.
+    // Only a field can be omitted: neither an item of an array nor the document can.
     let hint = if found == "null" && matches!(at, Path::Field(..)) { "; leave the field out instead" } else { "" };
     errors.add(Code::WrongType, at, format!("must be {expected}, is {found}{hint}"));
     None
 }
 
-/// Reads the next value of `map` as a scalar.
+/// Parses the next value of `map` as a scalar.
 ///
 /// # Errors
-/// Broken syntax.
+/// Syntax errors.
 pub fn scalar<'de, A: MapAccess<'de>>(map: &mut A) -> Result<Scalar<'de>, A::Error> {
     map.next_value_seed(ScalarSeed)
 }
 
-/// The form that [`decimal`] requires, for people.
+/// The form that [`decimal`] requires, for display.
 pub const CANONICAL: &str = "without sign or leading zeros";
 
-/// Parses a decimal number without sign, leading zero or blank: how 64-bit numbers travel.
+/// Parses a decimal number without sign, leading zeros or blanks: the wire form of 64-bit numbers.
 #[must_use]
 pub fn decimal(text: &str) -> Option<u64> {
     let bytes = text.as_bytes();
@@ -191,7 +191,7 @@ pub fn decimal(text: &str) -> Option<u64> {
     })
 }
 
-/// Tells whether JSON text is an integer within `i64`.
+/// Returns whether JSON text is an integer within `i64`.
 #[must_use]
 pub fn is_integer(json: &str) -> bool {
     let digits = json.strip_prefix('-').unwrap_or(json);
@@ -201,7 +201,7 @@ pub fn is_integer(json: &str) -> bool {
         && json.parse::<i64>().is_ok()
 }
 
-/// Tells whether valid JSON text that sits `outer` levels deep stays within the depth limit.
+/// Returns whether valid JSON text that is nested `outer` levels deep stays within the depth limit.
 #[must_use]
 pub fn depth_within_limit(json: &str, outer: usize) -> bool {
     let room = JSON_DEPTH_MAX.saturating_sub(outer);
@@ -235,11 +235,11 @@ pub fn depth_within_limit(json: &str, outer: usize) -> bool {
     true
 }
 
-/// Returns what makes valid JSON text impossible to carry through other programs, if anything does: a string that is
-/// not Unicode, or a number beyond a double (RFC 7493, I-JSON, sections 2.1 and 2.2).
+/// Returns the reason why other programs could not carry valid JSON text, if there is one: a string that is not
+/// Unicode, or a number beyond a double (RFC 7493, I-JSON, sections 2.1 and 2.2).
 #[must_use]
 pub fn not_interoperable(json: &str) -> Option<&'static str> {
-    /// Digits that may make a number too large without an exponent.
+    /// Digits from which a number may be too large without an exponent.
     const DIGITS_MIN: usize = 309;
     let bytes = json.as_bytes();
     let escapes = bytes.iter().fold(false, |found, byte| found | (*byte == b'\\'));
@@ -272,7 +272,7 @@ pub fn not_interoperable(json: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns the length of the string that `json` begins with, or `None` if one of its escapes is no character.
+/// Returns the length of the string at the start of `json`, or `None` if one of its escapes is not a character.
 fn string_length(json: &[u8]) -> Option<usize> {
     let unit = |at: usize| {
         let digits = json.get(at..at + 6).filter(|text| text.starts_with(b"\\u"))?;
@@ -293,7 +293,7 @@ fn string_length(json: &[u8]) -> Option<usize> {
     }
 }
 
-/// Reads one document by `seed`, to its end.
+/// Parses one document with `seed`, to its end.
 ///
 /// # Errors
 /// Invalid syntax, or data after the document.
@@ -398,7 +398,7 @@ impl<'de, F: Fields<'de>> DeserializeSeed<'de> for ObjectSeed<'_, F> {
     }
 }
 
-/// Everything that is not the wanted compound: note it, step over it.
+/// Handles every value other than the expected compound: records an error and skips it.
 macro_rules! scalars_are_wrong {
     ($holder:ident, $expected:literal) => {
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,16 +1,16 @@
-//! A body of lines, cut as it arrives. Holds what has arrived of one line and one frame, and the frame's lines are slices
-//! of it.
+//! A body of lines, split as it arrives. Holds the received part of one line, and one frame; the frame's lines are
+//! slices of it.
 
 use axum::body::Bytes;
 
-/// Cuts frames into lines.
+/// Splits frames into lines.
 #[derive(Debug, Default)]
 pub struct LineReader {
     /// The beginning of a line whose end has not arrived.
     begun: Vec<u8>,
-    /// What follows it. Contains no line's beginning alone: that is moved to `begun`.
+    /// The bytes after it. Never only the beginning of a line: that is moved to `begun`.
     frame: Bytes,
-    /// Lines that were cut off.
+    /// Number of lines returned so far.
     lines: u64,
 }
 
@@ -24,7 +24,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// Tells whether there is nothing on it.
+    /// Returns whether the line is blank.
     #[must_use]
     pub fn is_blank(&self) -> bool {
         self.bytes.trim_ascii().is_empty()
@@ -32,13 +32,13 @@ impl Line {
 }
 
 impl LineReader {
-    /// Takes a frame in. All lines of the frame before were taken.
+    /// Adds a frame. All lines of the previous frame must have been taken.
     pub fn push(&mut self, frame: Bytes) {
         debug_assert!(self.frame.is_empty(), "lines of the frame before were lost");
         self.frame = frame;
     }
 
-    /// Returns the next whole line.
+    /// Returns the next complete line.
     pub fn next_line(&mut self) -> Option<Line> {
         let Some(end) = self.frame.iter().position(|byte| *byte == b'\n') else {
             self.begun.extend_from_slice(&self.frame);
@@ -55,7 +55,7 @@ impl LineReader {
         Some(self.numbered(bytes))
     }
 
-    /// Returns the last line of a body that has ended, if no line break follows it.
+    /// Returns the last line of an ended body, if no line break follows it.
     pub fn last_line(&mut self) -> Option<Line> {
         let bytes = Bytes::from(std::mem::take(&mut self.begun));
         (!bytes.is_empty()).then(|| self.numbered(bytes))
@@ -66,19 +66,19 @@ impl LineReader {
         Line { number: self.lines, bytes }
     }
 
-    /// Returns how many lines were taken.
+    /// Returns the number of lines taken.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.lines
     }
 
-    /// Returns how many bytes have arrived of a line whose end has not.
+    /// Returns the number of received bytes of the incomplete line.
     #[must_use]
     pub fn begun_bytes(&self) -> usize {
         self.begun.len()
     }
 
-    /// Tells whether no whole line may be left.
+    /// Returns whether no complete line can be left.
     #[must_use]
     pub fn needs_more(&self) -> bool {
         self.frame.is_empty()

@@ -1,4 +1,4 @@
-//! What comes in: bodies, paths, queries and headers become the domain's types, or field errors.
+//! Input: bodies, paths, queries and headers are converted to the domain's types, or to field errors.
 
 pub mod body;
 pub mod body_hash;

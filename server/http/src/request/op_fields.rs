@@ -1,4 +1,4 @@
-//! The fields of one operation of a body: a read, a range or a write. Texts stay borrowed from the body.
+//! The fields of one operation of a body: a read, a range or a write. Texts remain borrowed from the body.
 
 use std::borrow::Cow;
 
@@ -13,36 +13,36 @@ use crate::request::json::{Fields, ObjectSeed, scalar};
 use crate::request::plain_json::ValueText;
 use crate::response::field_error::{Code, FieldErrors, Path};
 
-/// Texts that an operation has at most.
+/// Maximum number of text fields of an operation.
 const FIELDS_MAX: usize = 5;
-/// Place of the field that may be any JSON, after the texts of an operation that has it.
+/// Index of the field that may be any JSON, after the text fields of an operation.
 pub const VALUE: usize = 5;
-/// Place of what an add starts a missing row with.
+/// Index of the field with an add's start value for a missing row.
 pub const OR: usize = 6;
 
 /// A text field of an operation.
 #[derive(Debug, Default)]
 pub enum Text<'de> {
-    /// It is not there.
+    /// Not present.
     #[default]
     Absent,
-    /// It is there.
+    /// Present.
     Given(Cow<'de, str>),
-    /// It is no string; noted already.
+    /// Not a string; the error is recorded.
     Faulty,
 }
 
 /// The fields of one operation, in the order of its names.
 pub struct OpFields<'de> {
     texts: [Text<'de>; FIELDS_MAX],
-    /// The field [`VALUE`], as it is.
+    /// The raw field [`VALUE`].
     pub value: Option<ValueText<'de>>,
-    /// The field [`OR`], as it is.
+    /// The raw field [`OR`].
     pub or: Option<ValueText<'de>>,
 }
 
 impl<'de> OpFields<'de> {
-    /// Returns the fields of an operation without any.
+    /// Returns the fields of an operation that has none.
     #[must_use]
     pub fn none() -> OpFields<'de> {
         OpFields { texts: [const { Text::Absent }; FIELDS_MAX], value: None, or: None }
@@ -53,16 +53,16 @@ impl<'de> OpFields<'de> {
         self.texts[index] = Text::Given(Cow::Borrowed(text));
     }
 
-    /// Returns the fields of an operation that is no object; noted already.
+    /// Returns the fields of an operation that is not an object; the error is recorded.
     #[must_use]
     pub fn faulty() -> OpFields<'de> {
         OpFields { texts: [const { Text::Faulty }; FIELDS_MAX], value: None, or: None }
     }
 
-    /// Takes the field [`VALUE`] as an integer from 1 to `max`; notes it if it is something else.
+    /// Takes the field [`VALUE`] as an integer from 1 to `max`; records an error if it is anything else.
     pub fn take_count(&mut self, max: u32, at: Path<'_>, errors: &mut FieldErrors) -> Option<u32> {
         let text = self.value.take()?.json;
-        // Generated clients write an absent field as null.
+        // Generated clients serialise an absent field as null.
         if text == "null" {
             return None;
         }
@@ -73,7 +73,7 @@ impl<'de> OpFields<'de> {
         count
     }
 
-    /// Returns whether a text field is there.
+    /// Returns whether a text field is present.
     #[must_use]
     pub fn has(&self, index: usize) -> bool {
         !matches!(self.texts[index], Text::Absent)
@@ -115,13 +115,13 @@ impl<'de> Fields<'de> for Op<'de, '_> {
     }
 }
 
-/// Reads one operation; `None` if it is no object.
+/// Parses one operation; `None` if it is not an object.
 pub struct OpSeed<'a> {
-    /// Its fields.
+    /// Names of its fields.
     pub names: &'static [&'static str],
-    /// Where it is.
+    /// Its position.
     pub at: Path<'a>,
-    /// Where faults are noted.
+    /// List for errors.
     pub errors: &'a mut FieldErrors,
 }
 
@@ -135,7 +135,7 @@ impl<'de> DeserializeSeed<'de> for OpSeed<'_> {
     }
 }
 
-/// Appends a key to `into`. It was posted in one of two ways: plain, or in base64.
+/// Appends a key to `into`. It was posted in one of two forms: plain, or in base64.
 pub fn put_key(
     into: &mut Vec<u8>,
     (plain, b64): (Text<'_>, Text<'_>),

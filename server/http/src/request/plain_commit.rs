@@ -1,8 +1,8 @@
-//! Commits in the form in which clients write them, read without `serde` and in less time: no commit of a batch is decided before
-//! all of it is parsed.
+//! Parses commits in the form that clients usually write, without `serde` and in less time: no commit of a batch is
+//! decided before the whole batch is parsed.
 //!
-//! This file only finds the texts of members. What they mean, and what may be wrong with it, is decided in the same `Draft` as for
-//! the reader that takes all of JSON, which reads again what is not read here.
+//! This module only finds the texts of members. Their meaning and their errors are determined in the same `Draft` as
+//! for the parser of full JSON, which parses everything that this one does not handle.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::request::plain_json::{PlainJson, once};
 use crate::request::txn_body::{Draft, MEMBER_PRIORITY, MEMBER_SNAPSHOTS, ParsedCommit, TxnSeed, listed_ops, op_names};
 use crate::response::field_error::{Path, SyntaxError};
 
-/// Reads a document that is one commit.
+/// Parses a document that is one commit.
 ///
 /// # Errors
 /// Invalid syntax, or data after the document.
@@ -27,7 +27,7 @@ pub fn commit_document(text: &str, seed: TxnSeed<'_>) -> Result<ParsedCommit, Sy
     }
 }
 
-/// Reads a commit; `None` if it is not in the usual form, or something is wrong with it.
+/// Parses a commit; `None` if it is not in the usual form, or contains an error.
 pub fn plain_commit(json: &mut PlainJson<'_>, seed: &TxnSeed<'_>) -> Option<ParsedCommit> {
     let mut draft = Draft::new(seed);
     let (names, mut seen) = (draft.members(), 0);
@@ -101,7 +101,7 @@ mod tests {
         Catalog::new([spec(1, "kv"), spec(2, "orders")], Arc::new(name_row))
     }
 
-    /// Reads a text in both ways. Returns whether it was read in the short one, after checking that both agree.
+    /// Parses a text in both ways. Returns whether the short way sufficed, after checking that both agree.
     fn is_plain(text: &str, id: Option<TxnId>) -> bool {
         let (catalog, caller) = (catalog(), CallerContext { origin: 7, ..CallerContext::default() });
         let seed = TxnSeed { catalog: &catalog, caller: &caller, id, at: Path::Root, bytes_hint: text.len() };
@@ -126,7 +126,7 @@ mod tests {
             r#""writes":[{"op":"put","store":"kv","key":"a","value":"12e4"},{"op":"delete","store":"kv","key":"b"},
                 {"op":"add","store":"kv","key":"c","value":-3,"or":7},{"op":"insert","store":"kv","key":"d","value":{"a":["\u00e9",1e3],"a":2}},
                 {"op":"update","store":"kv","key_b64":"/w==","value_b64":"AAE="}]"#,
-            // A value is opaque: neither reader looks at the names in it.
+            // A value is opaque: neither parser looks at the names in it.
             r#""ack":"applied""#,
             r#""epoch":"8842""#,
             r#""first_attempt_ms":"1765000000000""#,

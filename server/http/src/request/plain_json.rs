@@ -1,13 +1,13 @@
-//! Reads JSON in the form in which clients write it: strings without escapes, known members, each once.
+//! Parses JSON in the form that clients usually write: strings without escapes, known members, no duplicates.
 //!
-//! Everything else ends the reading with `None`, without a reason: the caller starts over with [`crate::request::json`], which
-//! takes all of JSON and says what is wrong. So the two differ in speed only. Invariant: what is returned here, the other reader
-//! returns as well.
+//! Any other form ends the parsing with `None`, without a reason: the caller starts over with [`crate::request::json`],
+//! which accepts all of JSON and reports errors. So the two differ only in speed. Invariant: every result of this
+//! parser is also the result of the other one.
 
 use serde::Deserialize as _;
 use serde_json::value::RawValue;
 
-/// A place in a document.
+/// A position in a document.
 pub struct PlainJson<'de> {
     text: &'de str,
     at: usize,
@@ -16,7 +16,7 @@ pub struct PlainJson<'de> {
 /// The text of a value, and whether it is a string without escapes.
 #[derive(Clone, Copy, Debug)]
 pub struct ValueText<'de> {
-    /// The text, without blanks around it.
+    /// The text, without surrounding blanks.
     pub json: &'de str,
     /// Whether it is known to be a string without escapes.
     pub is_plain_string: bool,
@@ -35,7 +35,7 @@ impl<'de> PlainJson<'de> {
         PlainJson { text, at: 0 }
     }
 
-    /// Returns the next byte that is no blank.
+    /// Returns the next non-blank byte.
     fn next(&mut self) -> Option<u8> {
         loop {
             match *self.text.as_bytes().get(self.at)? {
@@ -55,7 +55,7 @@ impl<'de> PlainJson<'de> {
         self.takes(byte).then_some(())
     }
 
-    /// Reads a string without escapes.
+    /// Parses a string without escapes.
     pub fn string(&mut self) -> Option<&'de str> {
         self.take(b'"')?;
         let length = plain_length(&self.text.as_bytes()[self.at..])?;
@@ -64,7 +64,7 @@ impl<'de> PlainJson<'de> {
         Some(string)
     }
 
-    /// Reads any value.
+    /// Parses any value.
     pub fn value(&mut self) -> Option<ValueText<'de>> {
         let first = self.next()?;
         let start = self.at;
@@ -77,7 +77,7 @@ impl<'de> PlainJson<'de> {
         Some(ValueText::from(raw))
     }
 
-    /// Reads an object; `member` reads the value of each member.
+    /// Parses an object; `member` parses the value of each member.
     pub fn object(&mut self, mut member: impl FnMut(&mut Self, &'de str) -> Option<()>) -> Option<()> {
         self.take(b'{')?;
         if self.takes(b'}') {
@@ -93,7 +93,7 @@ impl<'de> PlainJson<'de> {
         }
     }
 
-    /// Reads an array by its items.
+    /// Parses an array; `item` parses each item.
     pub fn array(&mut self, mut item: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
         self.take(b'[')?;
         if self.takes(b']') {
@@ -107,13 +107,13 @@ impl<'de> PlainJson<'de> {
         }
     }
 
-    /// Tells whether the document is over.
+    /// Returns whether the document is at its end.
     pub fn is_over(&mut self) -> bool {
         self.next().is_none()
     }
 }
 
-/// Adds a member to those of an object that were there; `None` if it was there before.
+/// Adds a member to the set of an object's members; `None` if it is already present.
 pub fn once(seen: &mut u32, index: usize) -> Option<()> {
     let bit = 1 << index;
     let is_first = *seen & bit == 0;
@@ -121,7 +121,7 @@ pub fn once(seen: &mut u32, index: usize) -> Option<()> {
     is_first.then_some(())
 }
 
-/// Returns how far it is to the closing quote; `None` if an escape or a control character comes first.
+/// Returns the distance to the closing quote; `None` if an escape or a control character comes first.
 fn plain_length(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;
@@ -129,7 +129,7 @@ fn plain_length(bytes: &[u8]) -> Option<usize> {
     let mut length = 0;
     for word in words {
         let word = u64::from_le_bytes(*word);
-        // Marks bytes that are zero; above the first of them, also others.
+        // Marks zero bytes; above the first of them, possibly also other bytes.
         let zeros = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
         let below_blank = word.wrapping_sub(ONES * 0x20) & !word & HIGH;
         let found = zeros(word ^ (ONES * u64::from(b'"'))) | zeros(word ^ (ONES * u64::from(b'\\'))) | below_blank;

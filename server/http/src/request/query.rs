@@ -1,4 +1,4 @@
-//! Parameters of the path and of the query: percent-decoding to bytes, and all errors at once.
+//! Parameters of the path and of the query: percent-decoding to bytes, and all errors together.
 
 use std::borrow::Cow;
 use std::str;
@@ -13,14 +13,14 @@ use crate::response::field_error::{Code, FieldError, FieldErrors};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Session};
 
-/// A query string that is being read.
+/// A query string that is being parsed.
 pub struct Query<'a> {
     pairs: Vec<(&'a str, Cow<'a, [u8]>)>,
     errors: FieldErrors,
 }
 
 impl<'a> Query<'a> {
-    /// Splits a query string whose parameters may be `names`.
+    /// Splits a query string whose parameters must be among `names`.
     #[must_use]
     pub fn new(query: Option<&'a str>, names: &[&str]) -> Self {
         let mut read = Query { pairs: Vec::new(), errors: FieldErrors::default() };
@@ -45,7 +45,8 @@ impl<'a> Query<'a> {
         read
     }
 
-    /// Returns a parameter of the path, read before; the default if that failed, which is noted.
+    /// Returns a parameter of the path that was parsed before; if that failed, records the error and returns the
+    /// default.
     pub fn noted<T: Default>(&mut self, read: Result<T, FieldError>) -> T {
         read.unwrap_or_else(|FieldError { code, pointer, detail }| {
             self.errors.add(code, pointer, detail);
@@ -53,12 +54,12 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// Notes a fault of a header.
+    /// Records an error in a header.
     pub fn header_error(&mut self, code: Code, name: &str, detail: impl Into<String>) {
         self.errors.add(code, format_args!("{name}:"), detail);
     }
 
-    /// Notes a fault of a parameter of the query.
+    /// Records an error in a query parameter.
     pub fn error(&mut self, code: Code, name: &str, detail: impl Into<String>) {
         self.errors.add(code, format_args!("?{name}"), detail);
     }
@@ -80,7 +81,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Returns a number, `default` if it is not given.
+    /// Returns a number; `default` if absent.
     pub fn number(&mut self, name: &str, default: u64, max: u64) -> u64 {
         let Some(text) = self.text(name) else { return default };
         match decimal(&text).filter(|number| *number <= max) {
@@ -92,7 +93,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Returns the id of a log; `None` if it is not given.
+    /// Returns the id of a log; `None` if absent.
     pub fn log(&mut self) -> Option<LogId> {
         let text = self.text("log")?;
         let id = text.parse().ok();
@@ -102,7 +103,7 @@ impl<'a> Query<'a> {
         id
     }
 
-    /// Returns how many items a page may have, at least one; `default` if it is not given.
+    /// Returns the maximum number of items in a page, at least one; `default` if absent.
     pub fn limit(&mut self, default: usize, max: usize) -> usize {
         let number = self.number("limit", default as u64, max as u64);
         if number == 0 {
@@ -116,7 +117,7 @@ impl<'a> Query<'a> {
         self.number("wait_ms", 0, WAIT_MS_MAX)
     }
 
-    /// Returns a truth value; false if it is not given.
+    /// Returns a boolean; false if absent.
     pub fn flag(&mut self, name: &str) -> bool {
         match self.bytes(name) {
             None | Some(b"false") => false,
@@ -128,7 +129,7 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Returns a key; empty if it is not given.
+    /// Returns a key; empty if absent.
     pub fn key(&mut self, name: &str) -> Vec<u8> {
         let key = self.bytes(name).unwrap_or_default().to_vec();
         if key.len() > KEY_BYTES_MAX {
@@ -137,7 +138,7 @@ impl<'a> Query<'a> {
         key
     }
 
-    /// Returns the store that must be named.
+    /// Returns the required store.
     pub fn store(&mut self, catalog: &Catalog, namespace: tribunal_types::NamespaceId) -> StoreId {
         let Some(name) = self.text("store") else {
             if self.bytes("store").is_none() {
@@ -154,16 +155,16 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Ends the reading.
+    /// Finishes the parsing.
     ///
     /// # Errors
-    /// If there was any fault.
+    /// If there were any errors.
     pub fn finish(self) -> Result<(), ProblemResponse> {
         if self.errors.is_empty() { Ok(()) } else { Err(ProblemResponse::of_errors(&self.errors)) }
     }
 }
 
-/// Returns what is wrong with the percent escapes of a text, if anything is.
+/// Returns the error in the percent escapes of a text, if there is one.
 #[must_use]
 pub fn escape_error(text: &str) -> Option<String> {
     let is_wrong =
@@ -188,7 +189,7 @@ pub fn segment(path: &str, index: usize) -> Cow<'_, [u8]> {
     percent_decode_str(path.split('/').nth(index + 1).unwrap_or("")).into()
 }
 
-/// Returns the decoded rest of a path from segment `index`: a key may contain slashes.
+/// Returns the decoded rest of a path from segment `index` on: a key may contain slashes.
 #[must_use]
 pub fn segments_from(path: &str, index: usize) -> Cow<'_, [u8]> {
     percent_decode_str(path.splitn(index + 2, '/').nth(index + 1).unwrap_or("")).into()
@@ -218,7 +219,7 @@ pub fn path_store_name(path: &str) -> Result<String, FieldError> {
 /// Returns the existing store in `/v1/stores/{store}`.
 ///
 /// # Errors
-/// 404 if there is none of that name.
+/// 404 if there is no store of this name.
 pub fn path_store(
     path: &str,
     catalog: &Catalog,
@@ -231,7 +232,7 @@ pub fn path_store(
         .ok_or_else(|| FieldError::in_path(Code::UnknownStore, "store", no_such_store(&name)))
 }
 
-/// Reads a session token.
+/// Parses a session token.
 #[must_use]
 pub fn session(token: &str) -> Option<Session> {
     let epoch = tribunal_types::Epoch(decimal(token.strip_prefix("v1-")?)?);

@@ -34,7 +34,7 @@ pub struct ReadDraft<'c> {
     pub query: ReadQuery,
 }
 
-/// Parses a body that consists of the two lists, and of what the rows must include.
+/// Parses a body that consists of the two lists and the freshness that the rows require.
 ///
 /// # Errors
 /// All errors, with their JSON pointers.
@@ -97,7 +97,7 @@ pub enum ReadList {
 pub struct ReadItems<'a, 'c> {
     /// The query.
     pub draft: &'a mut ReadDraft<'c>,
-    /// Which list.
+    /// Which of the two lists.
     pub list: ReadList,
     /// Errors so far.
     pub errors: &'a mut FieldErrors,

@@ -1,5 +1,5 @@
-//! The target of a request, checked before its handler reads it: percent escapes of the path, and query parameters of
-//! routes that have none. A route with parameters reads them by [`Query`], which refuses unknown ones itself.
+//! Checks the target of a request before its handler reads it: percent escapes of the path, and query parameters on
+//! routes that have none. A route with parameters reads them with [`Query`], which itself refuses unknown ones.
 
 use axum::extract::{MatchedPath, Request};
 use axum::http::{Method, Uri};
@@ -10,10 +10,10 @@ use crate::request::query::{Query, escape_error};
 use crate::response::field_error::{Code, FieldError};
 use crate::response::problem::ProblemResponse;
 
-/// What the routes of the API begin with. The others ignore unknown parameters: probes and scrapers send their own.
+/// Prefix of the API's routes. Other routes ignore unknown parameters: probes and scrapers send their own.
 const API: &str = "/v1/";
 
-/// Tells whether the handler of a route reads parameters. HEAD requests go to the handler of GET.
+/// Returns whether the handler of a route reads parameters. HEAD requests go to the handler of GET.
 fn has_parameters(method: &Method, pattern: &str) -> bool {
     match *method {
         Method::GET | Method::HEAD => matches!(
@@ -33,7 +33,7 @@ fn has_parameters(method: &Method, pattern: &str) -> bool {
     }
 }
 
-/// Refuses parameters where there are none.
+/// Refuses parameters on a route that has none.
 ///
 /// # Errors
 /// 400 with all of them.
@@ -44,7 +44,7 @@ pub fn no_parameters(uri: &Uri) -> Result<(), ProblemResponse> {
     }
 }
 
-/// The layer. Answers a request whose target is wrong.
+/// The layer. Refuses a request whose target is malformed.
 pub async fn check(request: Request, next: Next) -> Response {
     match fault(&request) {
         Some(problem) => problem.into_response(),
@@ -67,7 +67,7 @@ fn fault(request: &Request) -> Option<ProblemResponse> {
     no_parameters(request.uri()).err()
 }
 
-/// Returns the first part of a path with a malformed escape, by its name in the route.
+/// Returns the error for the first segment of a path with a malformed escape, under its name in the route.
 fn path_error(path: &str, pattern: &str) -> Option<FieldError> {
     if !path.contains('%') {
         return None;
@@ -75,7 +75,7 @@ fn path_error(path: &str, pattern: &str) -> Option<FieldError> {
     let mut names = pattern.split('/');
     let mut name = "";
     path.split('/').find_map(|part| {
-        // The last name of a route may stand for several parts.
+        // The last name of a route may cover several segments.
         name = names.next().unwrap_or(name);
         let detail = escape_error(part)?;
         Some(FieldError::in_path(Code::BadParameter, name.trim_matches(['{', '*', '}']), detail))

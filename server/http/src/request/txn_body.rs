@@ -1,7 +1,7 @@
-//! A commit body, read straight into the flat columns of a [`TxnRequest`].
+//! Parses a commit body directly into the flat columns of a [`TxnRequest`].
 //!
-//! One pass over the text; keys and values are copied once, into the arenas. Every fault is noted with its JSON
-//! pointer. A transaction with a fault never leaves this file.
+//! One pass over the text; keys and values are copied once, into the arenas. Every error is recorded with its JSON
+//! pointer. A transaction with an error never leaves this module.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -27,56 +27,56 @@ use crate::request::plain_json::ValueText;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use tribunal_service::{AckMode, Catalog};
 
-/// Weight of a transaction that names none.
+/// Priority of a transaction that sets none.
 const PRIORITY_DEFAULT: u8 = 100;
-/// Store of an operation whose store is unknown: it is noted as a fault already.
+/// Store of an operation with an unknown store, which is recorded as an error.
 const NO_STORE: StoreId = StoreId(u32::MAX);
-/// Row of an operation without a readable key: likewise.
+/// Row of an operation without a readable key, which is recorded as an error.
 const NO_ROW: RowKey = RowKey { hi: 0, lo: 0 };
-/// Levels above a value: the document, `writes`, the operation.
+/// Nesting levels above a value: the document, `writes`, the operation.
 const LEVELS_ABOVE_VALUE: usize = 3;
-/// Rows up to which comparing all pairs beats hashing.
+/// Number of rows up to which comparing all pairs is faster than hashing.
 const PAIRWISE_ROWS_MAX: usize = 24;
 
-/// Largest time that a transaction's id can hold.
+/// Largest time that a transaction id can contain.
 const UNIX_MS_MAX: u64 = (1 << 48) - 1;
 
 const BODY_FIELDS: &[&str] =
     &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "first_attempt_ms"];
 const ITEM_FIELDS: &[&str] =
     &["isolation", "snapshots", "reads", "ranges", "writes", "priority", "ack", "epoch", "first_attempt_ms", "txn_id"];
-/// Place of `snapshots` among the members.
+/// Index of `snapshots` among the members.
 pub(super) const MEMBER_SNAPSHOTS: usize = 1;
-/// Place of `priority`.
+/// Index of `priority`.
 pub(super) const MEMBER_PRIORITY: usize = 5;
 const READ_FIELDS: &[&str] = &["store", "key", "version", "key_b64"];
 const RANGE_FIELDS: &[&str] = &["store", "start", "end", "start_b64", "end_b64"];
 const WRITE_FIELDS: &[&str] = &["store", "key", "op", "key_b64", "value_b64", "value", "or"];
 const _: () = assert!(WRITE_FIELDS.len() == VALUE + 2 && OR == VALUE + 1);
 
-/// A body that was read.
+/// A parsed body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ParsedCommit {
-    /// The transaction. To be used only if `errors` is empty.
+    /// The transaction. Valid only if `errors` is empty.
     pub txn: TxnRequest,
-    /// When to answer.
+    /// When to respond.
     pub ack: AckMode,
-    /// Everything that is wrong with it.
+    /// All errors of the body.
     pub errors: FieldErrors,
 }
 
-/// Reads one commit body.
+/// Parses one commit body.
 #[derive(Clone, Copy)]
 pub struct TxnSeed<'a> {
     /// The stores.
     pub catalog: &'a Catalog,
     /// The caller.
     pub caller: &'a CallerContext,
-    /// The id, if the body has none of its own (`txn_id` belongs to batch items only).
+    /// The id; `None` if it is in the body (only batch items have `txn_id`).
     pub id: Option<TxnId>,
-    /// Where the body is in its document.
+    /// Position of the body in its document.
     pub at: Path<'a>,
-    /// Length of the text, or a guess: sizes the arenas.
+    /// Length of the text, exact or estimated; determines the capacity of the arenas.
     pub bytes_hint: usize,
 }
 
@@ -90,7 +90,7 @@ impl<'de> DeserializeSeed<'de> for TxnSeed<'_> {
     }
 }
 
-/// Returns which operations the member at this place lists, if it is such a list.
+/// Returns the kind of the operations in the member at `index`, if it is a list of operations.
 pub(super) fn listed_ops(index: usize) -> Option<OpKind> {
     match index {
         2 => Some(OpKind::Read),
@@ -109,7 +109,7 @@ pub(super) fn op_names(kind: OpKind) -> &'static [&'static str] {
     }
 }
 
-/// A commit while its members are read.
+/// A commit that is being parsed.
 pub(super) struct Draft<'c> {
     catalog: &'c Catalog,
     last_store: Option<&'c Arc<StoreSpec>>,
@@ -118,7 +118,7 @@ pub(super) struct Draft<'c> {
     id_in_body: bool,
     declared_store: bool,
     ops: usize,
-    /// Which reads and which writes have their key in base64.
+    /// Indices of the reads and of the writes whose key is in base64.
     coded_keys: [Vec<usize>; 2],
     errors: FieldErrors,
 }
@@ -155,12 +155,12 @@ impl<'c> Draft<'c> {
         if self.id_in_body { ITEM_FIELDS } else { BODY_FIELDS }
     }
 
-    /// Returns how many operations there are so far.
+    /// Returns the number of operations so far.
     pub(super) fn ops(&self) -> usize {
         self.ops
     }
 
-    /// Returns how many ranges there are so far.
+    /// Returns the number of ranges so far.
     pub(super) fn ranges(&self) -> usize {
         self.txn.ranges.len()
     }
@@ -182,7 +182,7 @@ impl<'c> Draft<'c> {
         found
     }
 
-    /// Copies a key into the arena. `plain` and `b64` are the two ways to post it.
+    /// Copies a key into the arena. `plain` and `b64` are its two possible forms.
     fn key(&mut self, plain: Text<'_>, b64: Text<'_>, names: (&str, &str), at: Path<'_>) -> Option<Span> {
         put_key(&mut self.txn.keys, (plain, b64), names, at, &mut self.errors)
     }
@@ -227,7 +227,7 @@ impl<'c> Draft<'c> {
         }
     }
 
-    /// Sets a member that is neither a list nor an object.
+    /// Sets a member that is neither an array nor an object.
     pub(super) fn set(&mut self, index: usize, found: Option<Scalar<'_>>, at: Path<'_>) {
         match index {
             0 => {
@@ -352,7 +352,7 @@ impl<'c> Draft<'c> {
         self.txn.writes.push(Write { row, store, key: key.unwrap_or_default(), value, kind, integer, start_len });
     }
 
-    /// Notes a write that the store's adaptor does not take.
+    /// Records an error for a write that the store's adaptor does not support.
     fn check_taken(&mut self, kind: WriteKind, creates: bool, spec: &StoreSpec, at: Path<'_>) {
         let StoreSpec { adaptor: Some(adaptor), takes, name, .. } = spec else { return };
         let missing = if !takes.contains(kind) {
@@ -369,10 +369,10 @@ impl<'c> Draft<'c> {
         self.errors.add(Code::WriteNotSupported, at.field("op"), detail);
     }
 
-    /// Appends what an add leaves in a row that it creates, and returns how long that is: the sum of `or` and the `value`
-    /// that was appended last.
+    /// Appends the value of a row that an add creates, the sum of `or` and the last appended `value`, and returns its
+    /// length.
     fn start(&mut self, kind: Option<WriteKind>, or: &str, value: Span, at: Path<'_>) -> u8 {
-        // Generated clients write an absent field as null.
+        // Generated clients serialise an absent field as null.
         if or == "null" || kind.is_none() {
             return 0;
         }
@@ -390,7 +390,7 @@ impl<'c> Draft<'c> {
             return 0;
         };
         let delta = std::str::from_utf8(value.of(&self.txn.values)).ok().and_then(|text| text.parse::<i64>().ok());
-        // A sum that leaves 64 bits is never written: if the row is missing, the resolver aborts.
+        // A sum that overflows 64 bits is never written: if the row is missing, the resolver aborts.
         let sum = or.saturating_add(delta.unwrap_or(0)).to_string();
         u8::try_from(Span::push(&mut self.txn.values, sum.as_bytes()).len).unwrap_or(0)
     }
@@ -400,7 +400,7 @@ impl<'c> Draft<'c> {
         let coded = op.take(4);
         match (kind, op.value, &coded) {
             (WriteKind::Delete, None, Text::Absent) => nothing,
-            // Generated clients write an absent value as null.
+            // Generated clients serialise an absent value as null.
             (WriteKind::Delete, Some(raw), Text::Absent) if raw.json == "null" => nothing,
             (WriteKind::Delete, ..) => {
                 self.errors.add(Code::ExclusiveFields, at.field("value"), "a delete has no value");
@@ -438,7 +438,7 @@ impl<'c> Draft<'c> {
             let detail = format!("{} bytes, {VALUE_BYTES_MAX} is the limit", json.len());
             self.errors.add(Code::ValueTooLarge, at.field("value"), detail);
         }
-        // Neither nested nor anything that others could not read.
+        // Neither nested nor unreadable for other programs.
         if is_plain_string && kind != WriteKind::Add {
             return (Span::push(&mut self.txn.values, json.as_bytes()), false);
         }
@@ -455,7 +455,7 @@ impl<'c> Draft<'c> {
         (Span::push(&mut self.txn.values, json.as_bytes()), integer)
     }
 
-    /// Keeps binary as the JSON object `{"$b64":"..."}`, so that every value in the log is JSON.
+    /// Stores a binary value as the JSON object `{"$b64":"..."}`, so that every value in the log is JSON.
     fn binary_value(&mut self, coded: &str, at: Path<'_>) -> Span {
         let bytes = match BASE64.decode(coded) {
             Ok(bytes) => bytes,
@@ -472,7 +472,7 @@ impl<'c> Draft<'c> {
         Span::push(&mut self.txn.values, json.as_bytes())
     }
 
-    /// Ends with the members that were there; `None` if it is no object.
+    /// Finishes with the members that were present; `seen` is `None` if the body is not an object.
     pub(super) fn finish(mut self, at: Path<'_>, seen: Option<u32>) -> ParsedCommit {
         if let Some(seen) = seen {
             self.check(at, seen);
@@ -535,8 +535,8 @@ impl<'c> Draft<'c> {
         self.errors.add(Code::SnapshotRequired, at.field("snapshots"), why);
     }
 
-    /// At level snapshot, the reads of a multi-version store are believed to be of its snapshot, so that they are not validated. A later
-    /// version proves that they are not.
+    /// Checks the versions at level snapshot: there, the reads of a multi-version store are assumed to be of its
+    /// snapshot, so they are not validated. A later version disproves the assumption.
     fn check_versions(&mut self, at: Path<'_>) {
         if self.txn.isolation != Isolation::Snapshot {
             return;
@@ -623,7 +623,7 @@ pub fn txn_id(text: &str) -> Option<TxnId> {
     id.is_v7().then_some(id)
 }
 
-/// Says that there is no store of this name, and what to do.
+/// Returns the message that no store has this name, with the remedy.
 #[must_use]
 pub fn no_such_store(name: &str) -> String {
     format!(
@@ -632,7 +632,7 @@ pub fn no_such_store(name: &str) -> String {
     )
 }
 
-/// Cuts what a client sent to a length that is good to show.
+/// Truncates client input for display.
 #[must_use]
 pub fn shown(text: &str) -> String {
     const SHOWN_CHARS_MAX: usize = 80;
@@ -642,7 +642,7 @@ pub fn shown(text: &str) -> String {
     }
 }
 
-/// Notes rows that a list names twice. `coded` are the places of those whose key is in base64.
+/// Records rows that occur twice in a list. `coded` are the indices of rows whose key is in base64.
 fn note_duplicates(
     rows: impl ExactSizeIterator<Item = RowKey> + Clone,
     coded: &[usize],

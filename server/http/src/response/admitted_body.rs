@@ -1,5 +1,5 @@
-//! The body of an answer that is still being written when its handler is done, a followed log above all: it keeps its
-//! request's place among the tenant's, and it breaks off when its reader would not be let in any more.
+//! The body of a response that is still being written after its handler returned, mainly a followed log: it holds the
+//! request's permit, and breaks off when its reader is no longer admitted.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use hyper::body::{Frame, SizeHint};
 use crate::quota::Permit;
 use tribunal_service::Service;
 
-/// How old the knowledge that the reader may read can be.
+/// Maximum age of the last check that the reader is admitted.
 const KNOWN_FOR: Duration = Duration::from_secs(1);
 
 struct AdmittedBody {
@@ -35,7 +35,7 @@ impl HttpBody for AdmittedBody {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
-        // After the wait for it: a key may have been revoked, or have expired, meanwhile.
+        // Check after the wait: the key may have been revoked or have expired meanwhile.
         if frame.is_some() && this.known_at.elapsed() >= KNOWN_FOR {
             if let Err(reason) = this.service.keys.authenticate(&this.token) {
                 return Poll::Ready(Some(Err(axum::Error::new(reason))));

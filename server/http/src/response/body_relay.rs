@@ -1,4 +1,5 @@
-//! Bodies that are made on one runtime and sent from another: streams of a log, and whatever is compressed on its way.
+//! Bodies that are produced on one runtime and sent from another: streams of a log, and everything that is compressed
+//! while it is sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
-/// Ends a task that nobody waits for any more: the client went away.
+/// Aborts a task whose result is no longer needed: the client has disconnected.
 pub(crate) struct AbortOnDrop(pub AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -18,17 +19,19 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// A frame, or `None` at the end. Without it the task was cut off, and what was sent is not the whole body.
+/// A frame, or `None` at the end. If the channel closes without `None`, the task was aborted, and the sent part is not
+/// the whole body.
 type Piece = Option<Result<Frame<Bytes>, axum::Error>>;
 
-/// What arrives of a body.
+/// The receiving end of a body.
 struct RelayedBody {
     pieces: mpsc::Receiver<Piece>,
     ended: bool,
     _maker: AbortOnDrop,
 }
 
-/// Has `body` made on `runtime`, two frames ahead of what is sent; one that is there as a whole stays as it is.
+/// Produces `body` on `runtime`, two frames ahead of the frame being sent; returns a body that is available as a whole
+/// unchanged.
 pub(crate) fn relayed(body: Body, runtime: &Handle) -> Body {
     if body.size_hint().exact().is_some() {
         return body;

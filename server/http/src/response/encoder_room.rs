@@ -1,6 +1,6 @@
-//! Memory of the encoders of responses: an encoder is there from the first piece of its response until the last one is
-//! taken, and needs much more than a piece. It counts as the tenant's, as the response does; where there is no room
-//! for it, the response is sent as it is.
+//! Memory of response encoders: an encoder exists from the first piece of its response until the last one is taken, and
+//! needs much more memory than a piece. It counts towards the tenant's quota, as the response does; if there is no room
+//! for it, the response is sent uncompressed.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use axum::response::Response;
 use crate::app::{Streamed, WholeBytes};
 use crate::quota::{Reserved, Room};
 
-/// Bytes above which a response is compressed, if the client accepts that.
+/// Size from which a response is compressed, if the client accepts that.
 pub(crate) const COMPRESSED_BYTES_MIN: u64 = 1024;
 
-/// What an encoder of zstd has at its default level: a window of 2 MiB, tables, a block.
+/// Memory of a zstd encoder at its default level: a window of 2 MiB, tables, a block.
 const ZSTD_BYTES: usize = 4 << 20;
-/// What one of gzip has: a window, tables, buffers.
+/// Memory of a gzip encoder: a window, tables, buffers.
 const GZIP_BYTES: usize = 512 << 10;
 
-/// The room of an encoder, until the response that has this among its extensions was taken.
+/// The reservation for an encoder, held until the response that carries it as an extension is taken.
 #[derive(Clone, Debug)]
 pub(crate) struct EncoderRoom(pub Arc<Reserved>);
 
-/// The layer below compression. Notes how large a response is, and reserves what its encoder needs.
+/// The layer below compression. Records the size of a response, and reserves the memory that its encoder needs.
 pub(crate) async fn reserve(request: Request, next: Next) -> Response {
     let wanted = encoder_bytes(request.headers()).zip(request.extensions().get::<Room>().cloned());
     let mut response = next.run(request).await;
@@ -46,7 +46,7 @@ pub(crate) async fn reserve(request: Request, next: Next) -> Response {
     response
 }
 
-/// Returns what the largest encoder has that a client accepts.
+/// Returns the memory of the largest encoder that a client accepts.
 fn encoder_bytes(headers: &HeaderMap) -> Option<usize> {
     let accepted = headers.get_all(ACCEPT_ENCODING).iter().map(|value| {
         let text = value.as_bytes().to_ascii_lowercase();

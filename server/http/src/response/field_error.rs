@@ -1,56 +1,56 @@
-//! FieldErrors of a request, all of them: code, JSON pointer, words for people.
+//! The errors of a request: code, JSON pointer, and text for people.
 //!
 //! Collecting never fails and is bounded: after a hundred errors, further ones are only counted.
 
 use std::fmt;
 
-/// FieldErrors listed in one answer. More are counted, not listed.
+/// Errors listed in one response. Further ones are counted, not listed.
 const LISTED_MAX: usize = 100;
 
-/// What is wrong, for programs. Each code has one HTTP status.
+/// The kind of an error, for programs. Each code has one HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
     /// Not JSON.
     MalformedJson,
     /// Not UTF-8.
     InvalidUtf8,
-    /// Another JSON type than this field has.
+    /// A JSON type other than the field's.
     WrongType,
-    /// A field that does not exist here.
+    /// A field that does not exist in this object.
     UnknownField,
     /// A field that occurs twice.
     DuplicateField,
-    /// A field that is required.
+    /// A required field that is absent.
     MissingField,
-    /// Two fields of which one must be chosen.
+    /// Two fields that exclude each other.
     ExclusiveFields,
     /// An operation that does not exist.
     UnknownOp,
-    /// A word that is none of the choices.
+    /// A word that is not one of the choices.
     UnknownValue,
-    /// Not the decimal number that it must be.
+    /// Not a decimal number of the required form.
     BadNumber,
     /// Not base64.
     BadBase64,
     /// Not a UUIDv7.
     BadTxnId,
-    /// A token that this service never gave.
+    /// A token that this service never issued.
     BadSession,
-    /// A parameter of the query or the path that cannot be read.
+    /// A parameter of the query or the path that cannot be parsed.
     BadParameter,
-    /// A query parameter that does not exist here.
+    /// A query parameter that does not exist on this route.
     UnknownParameter,
-    /// A name that no store may have.
+    /// A name that is not valid for a store.
     BadName,
-    /// Not the URL of a receiver.
+    /// Not a valid URL of a receiver.
     BadUrl,
     /// A secret that is too short or too long.
     BadSecret,
-    /// A role that lets nobody in where the key is for.
+    /// A role that a key of its namespace cannot use.
     RoleWithoutEffect,
-    /// Snapshots may not be left out here.
+    /// Snapshots are required here.
     SnapshotRequired,
-    /// Nested too deep.
+    /// Nested too deeply.
     TooDeep,
     /// No such store in the namespace.
     UnknownStore,
@@ -60,23 +60,23 @@ pub enum Code {
     KeyTooLong,
     /// A value above its limit.
     ValueTooLarge,
-    /// A key without a byte.
+    /// An empty key.
     EmptyKey,
     /// A row that occurs twice.
     DuplicateRow,
     /// A value that must be an integer.
     NotAnInteger,
-    /// A value that other programs cannot read.
+    /// A value that other programs cannot parse.
     NotInteroperable,
     /// The store takes no `add`.
     AddUnsupported,
     /// The store's adaptor does not take writes of this kind.
     WriteNotSupported,
-    /// A range that contains nothing.
+    /// An empty range.
     EmptyRange,
-    /// A store that `snapshots` does not name.
+    /// A store that `snapshots` does not contain.
     StoreNotNamed,
-    /// A row of a multi-version store in a version that its snapshot does not have.
+    /// A row of a multi-version store, read at a version later than its snapshot.
     ReadAfterSnapshot,
 }
 
@@ -123,7 +123,7 @@ impl Code {
     }
 }
 
-/// Where in a document something is. Lives on the stack of the parser and is written out only for a fault.
+/// A position in a document. Lives on the stack of the parser and is formatted only for an error.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'a> {
     /// The whole document.
@@ -135,13 +135,13 @@ pub enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// Returns the place of a field of the object here.
+    /// Returns the position of a field of the object at this position.
     #[must_use]
     pub fn field<'b>(&'b self, name: &'b str) -> Path<'b> {
         Path::Field(self, name)
     }
 
-    /// Returns the place of an item of the array here.
+    /// Returns the position of an item of the array at this position.
     #[must_use]
     pub fn item(&self, index: usize) -> Path<'_> {
         Path::Item(self, index)
@@ -165,19 +165,19 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// One fault.
+/// One error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What is wrong.
+    /// Kind of the error.
     pub code: Code,
-    /// Where: a JSON pointer into the body; `?name` in the query, `{name}` in the path, `name:` in the headers.
+    /// Position: a JSON pointer into the body; `?name` in the query, `{name}` in the path, `name:` in the headers.
     pub pointer: String,
     /// For people.
     pub detail: String,
 }
 
 impl FieldError {
-    /// Describes a fault of a parameter of the path.
+    /// Builds an error about a parameter of the path.
     #[must_use]
     pub fn in_path(code: Code, name: &str, detail: impl Into<String>) -> FieldError {
         FieldError { code, pointer: format!("{{{name}}}"), detail: detail.into() }
@@ -192,7 +192,7 @@ pub struct FieldErrors {
 }
 
 impl FieldErrors {
-    /// Notes a fault.
+    /// Adds an error.
     pub fn add(&mut self, code: Code, pointer: impl fmt::Display, detail: impl Into<String>) {
         if self.list.len() < LISTED_MAX {
             self.list.push(FieldError { code, pointer: pointer.to_string(), detail: detail.into() });
@@ -201,38 +201,38 @@ impl FieldErrors {
         }
     }
 
-    /// Tells whether there is none.
+    /// Returns whether there are no errors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Returns the listed ones, in the order in which they were found.
+    /// Returns the listed errors, in the order in which they were found.
     #[must_use]
     pub fn list(&self) -> &[FieldError] {
         &self.list
     }
 
-    /// Returns how many were found.
+    /// Returns the number of errors found.
     #[must_use]
     pub fn count(&self) -> usize {
         self.list.len() + self.unlisted
     }
 }
 
-/// What broke the syntax, and where.
+/// A syntax error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyntaxError {
     /// For people.
     pub detail: String,
-    /// From 1.
+    /// Line, from 1.
     pub line: usize,
-    /// From 1; 0 at the end of an empty line.
+    /// Column, from 1; 0 at the end of an empty line.
     pub column: usize,
 }
 
 impl SyntaxError {
-    /// Places the error on a line of a larger body, of which the document was line `number`.
+    /// Moves the error to line `number` of a larger body, of which the document was one line.
     #[must_use]
     pub fn on_line(mut self, number: u64) -> Self {
         if let Some(words) = self.detail.strip_suffix(&place(self.line, self.column)) {

@@ -1,5 +1,5 @@
-//! A document in which a placeholder is another word for each who gets it. Everything else is shared by all of them, so
-//! that a document that waits to be taken holds next to nothing.
+//! A document in which a placeholder is replaced by a word that differs between requests. All requests share the rest
+//! of the document, so that a pending response occupies next to no memory.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,7 +14,7 @@ struct FilledBody {
     bytes_left: u64,
 }
 
-/// Returns `document` with `word` in all places of `placeholder`.
+/// Returns `document` with every occurrence of `placeholder` replaced by `word`.
 pub(crate) fn filled(document: &'static str, placeholder: &'static str, word: String) -> Body {
     let places = document.matches(placeholder).count();
     let bytes_left = (document.len() - places * placeholder.len() + places * word.len()) as u64;

@@ -1,4 +1,4 @@
-//! A body that keeps something until it has been sent or given up.
+//! A body that holds a value until it has been sent or dropped.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -11,7 +11,7 @@ struct KeptBody<Kept> {
     _kept: Kept,
 }
 
-/// Has `body` keep something until it is dropped.
+/// Makes `body` hold a value until it is dropped.
 pub(crate) fn keeping<Kept: Send + Unpin + 'static>(body: Body, kept: Kept) -> Body {
     Body::new(KeptBody { body, _kept: kept })
 }

@@ -1,4 +1,4 @@
-//! What goes out: decisions and records as JSON, problems, and bodies that are sent as they are made.
+//! Output: decisions and records as JSON, problems, and bodies that are produced while they are sent.
 
 pub mod admitted_body;
 pub(crate) mod body_relay;

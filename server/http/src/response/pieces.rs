@@ -1,8 +1,8 @@
-//! A body that is handed to its connection a piece at a time, and notes when it is read.
+//! A body that is handed to its connection piece by piece, and records when it is read.
 //!
-//! A connection asks for the next piece when there is room for the one before, and drops the body, with whatever it keeps
-//! (a request's place), when it has the last one. What it has by then counts for nobody. So pieces are small, the last one
-//! is very small, and a piece holds no more memory than its own bytes.
+//! A connection polls for the next piece when it has room for it, and drops the body, with everything it holds (the
+//! request's permit), once it has the last piece. The bytes it holds by then count towards no quota. So pieces are
+//! small, the last one is very small, and a piece holds no more memory than its own bytes.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use hyper::body::{Buf, Frame, SizeHint};
 use crate::listener::flushes::Flushes;
 use crate::listener::unread;
 
-/// Bytes that are handed out at once: a frame of HTTP/2, as most clients take them.
+/// Bytes that are handed out at a time: an HTTP/2 frame of the size that most clients accept.
 const PIECE_BYTES_MAX: usize = 16 * 1024;
-/// Bytes that may wait in a connection after the body is gone.
+/// Bytes that may remain in a connection after the body is dropped.
 pub(crate) const LAST_BYTES_MAX: usize = 1024;
 
 struct Pieces {
     body: Body,
-    /// What is left of the last frame.
+    /// The rest of the last frame.
     rest: Bytes,
-    /// Others have the bytes of that frame, too: they take no memory of their own.
+    /// Whether the bytes of that frame are shared: then they take no memory of their own.
     is_shared: bool,
-    /// All of the body was handed out.
+    /// Whether the whole body was handed out.
     has_ended: bool,
-    /// In HTTP/1: its end is handed out when the connection has written what came before.
+    /// In HTTP/1: the end is handed out only after the connection has written the preceding bytes.
     flushes: Option<Arc<Flushes>>,
 }
 
-/// Has `body` handed out in pieces, in HTTP/1 to the connection that notes its `flushes`.
+/// Hands out `body` in pieces; in HTTP/1, to the connection that records its `flushes`.
 pub(crate) fn in_pieces(body: Body, flushes: Option<Arc<Flushes>>) -> Body {
     Body::new(Pieces { body, rest: Bytes::new(), is_shared: false, has_ended: false, flushes })
 }
 
-/// Tells whether a body is as good as sent: a connection takes it in one piece, and it is very small.
+/// Returns whether a body is practically sent: it is very small, and a connection takes it in one piece.
 pub(crate) fn is_as_good_as_sent(body: &Body) -> bool {
     body.size_hint().exact().is_some_and(|bytes| bytes <= LAST_BYTES_MAX as u64)
 }
 
 impl Pieces {
-    /// Tells whether the connection may drop this with what it is handed next.
+    /// Returns whether the connection may drop this body after the next piece.
     fn is_near_end(&self) -> bool {
         self.rest.len() <= LAST_BYTES_MAX && (self.has_ended || self.body.is_end_stream())
     }
@@ -53,7 +53,7 @@ impl Pieces {
         if self.is_shared {
             return self.rest.split_to(bytes);
         }
-        // A part of the frame would hold all of it.
+        // A slice of the frame would keep the whole frame alive.
         let piece = Bytes::copy_from_slice(&self.rest[..bytes]);
         self.rest.advance(bytes);
         if self.rest.is_empty() {
@@ -74,7 +74,7 @@ impl HttpBody for Pieces {
             match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(bytes) => {
-                        // A short frame goes out as it is.
+                        // A short frame is handed out unchanged.
                         this.is_shared = bytes.len() <= LAST_BYTES_MAX || !bytes.is_unique();
                         this.rest = bytes;
                     }
@@ -126,7 +126,7 @@ mod tests {
         frame.map(|frame| frame.unwrap().into_data().unwrap())
     }
 
-    /// Returns the lengths of a body's pieces, which add up to it.
+    /// Returns the lengths of a body's pieces, whose concatenation is the body.
     fn pieces(of: &Bytes) -> Vec<usize> {
         let mut body = in_pieces(Body::from(of.clone()), None);
         let (mut lengths, mut whole) = (Vec::new(), Vec::new());
@@ -153,7 +153,7 @@ mod tests {
     fn a_piece_holds_no_more_than_its_own_bytes() {
         let mut body = in_pieces(Body::from(vec![7; 40_000]), None);
         while !body.is_end_stream() {
-            // A part of the frame would share it with the rest.
+            // A slice of the frame would share it with the rest.
             assert!(next(&mut body).unwrap().is_unique());
         }
     }

@@ -1,4 +1,4 @@
-//! Every answer that is not a decision: `application/problem+json`, made in one place.
+//! Every response that is not a decision: `application/problem+json`, built in one place.
 
 use std::fmt::Write as _;
 
@@ -14,9 +14,9 @@ use crate::response::field_error::{Code, FieldError, FieldErrors};
 use tribunal_service::{Catalog, ServiceError};
 use tribunal_types::limits::ID_WINDOW_MS;
 
-/// When to repeat a transaction that is being decided: it takes a few epochs at most.
+/// Retry delay for a transaction that is being decided, which takes a few epochs at most.
 const IN_FLIGHT_RETRY_MS: u64 = 50;
-/// When to come back to a store whose push has stopped: an operator has to look after it first.
+/// Retry delay for a store whose push has stopped: an operator has to act first.
 const STOPPED_RETRY_MS: u64 = 1_000;
 
 /// A request that got no decision.
@@ -27,7 +27,7 @@ pub struct ProblemResponse {
 }
 
 impl ProblemResponse {
-    /// Builds a problem that the same request meets again.
+    /// Builds a problem that is permanent: the same request would get it again.
     #[must_use]
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let problem = Problem {
@@ -41,7 +41,7 @@ impl ProblemResponse {
         ProblemResponse { body: Box::new(problem) }
     }
 
-    /// Says that the same request may work later.
+    /// Marks the problem as temporary: the same request may succeed later.
     #[must_use]
     pub fn retryable(mut self, retry_after_ms: Option<u64>) -> Self {
         self.body.retryable = true;
@@ -49,14 +49,14 @@ impl ProblemResponse {
         self
     }
 
-    /// Returns whether it is about a store that does not exist, possibly among other errors.
+    /// Returns whether one of the errors concerns a store that does not exist.
     #[must_use]
     pub fn names_unknown_store(&self) -> bool {
         let code = Code::UnknownStore.parts().0;
         self.body.code == code || self.body.errors.iter().any(|error| error.code == code)
     }
 
-    /// Names the line of the body that this concerns.
+    /// Sets the line of the body that the problem concerns.
     #[must_use]
     pub fn at_line(mut self, number: u64) -> Self {
         self.body.line = u32::try_from(number).ok();
@@ -66,8 +66,8 @@ impl ProblemResponse {
         self
     }
 
-    /// Builds the problem of a request with these errors. Its status is the lowest of theirs: what cannot be read comes
-    /// before what does not exist or fit. Its code is theirs if all agree.
+    /// Builds the problem of a request with these errors. Its status is the lowest of theirs: unreadable input takes
+    /// precedence over names that do not exist and values that do not fit. Its code is theirs if all of them agree.
     #[must_use]
     pub fn of_errors(errors: &FieldErrors) -> Self {
         let list = errors.list();
@@ -76,14 +76,14 @@ impl ProblemResponse {
         let same = list.iter().all(|fault| fault.code.parts().0 == name);
         let detail = match list {
             [only] if only.pointer.is_empty() => only.detail.clone(),
-            // These words name what the path names.
+            // These texts already name the parameter.
             [only] if matches!(only.code, Code::UnknownStore | Code::BadTxnId) && only.pointer.starts_with('{') => {
                 only.detail.clone()
             }
             [only] if only.pointer.starts_with('{') => {
                 format!("`{}` in the path: {}", only.pointer.trim_matches(['{', '}']), only.detail)
             }
-            // A header's name ends with a colon already.
+            // A header's name already ends with a colon.
             [only] => format!("{}: {}", only.pointer.trim_end_matches(':'), only.detail),
             _ => format!("{} errors, see errors", errors.count()),
         };
@@ -100,7 +100,7 @@ impl ProblemResponse {
         problem
     }
 
-    /// Builds the problem of a request with one fault.
+    /// Builds the problem of a request with one error.
     #[must_use]
     pub fn of_error(code: Code, pointer: &str, detail: impl Into<String>) -> Self {
         let mut errors = FieldErrors::default();
@@ -108,7 +108,7 @@ impl ProblemResponse {
         ProblemResponse::of_errors(&errors)
     }
 
-    /// Builds the problem of text that is no JSON.
+    /// Builds the problem of text that is not JSON.
     #[must_use]
     pub fn of_syntax(malformed: &SyntaxError) -> Self {
         let mut problem = ProblemResponse::of_error(Code::MalformedJson, "", malformed.detail.clone());
@@ -117,7 +117,7 @@ impl ProblemResponse {
         problem
     }
 
-    /// Builds the problem that says what the node said.
+    /// Builds the problem for an error of the node.
     #[must_use]
     pub fn of_service(error: ServiceError, catalog: &Catalog) -> Self {
         match error {
@@ -229,8 +229,8 @@ impl ProblemResponse {
     }
 }
 
-/// Shortens absolute paths of this machine to their last part: callers need not know where the service keeps its files. Paths of
-/// this API stay as they are.
+/// Shortens absolute paths of this machine to their last component: callers need not know where the service keeps its
+/// files. Paths of this API remain unchanged.
 #[must_use]
 pub fn without_folders(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

@@ -1,4 +1,4 @@
-//! Decisions and log records as JSON, written straight into a buffer: this is the other half of the hot path.
+//! Decisions and log records as JSON, written directly into a buffer: the other half of the hot path.
 
 use std::str;
 
@@ -13,36 +13,36 @@ use crate::binary::BASE64;
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Decided, LogPage, Phases, Session, TxnStatus};
 
-/// Opening of a binary value as it is kept in the log.
+/// Start of a binary value in its log form.
 const BINARY_OPEN: &[u8] = b"{\"$b64\":\"";
-/// Closing of a binary value.
+/// End of a binary value in its log form.
 const BINARY_CLOSE: &[u8] = b"\"}";
 
-/// A JSON object or array that is being written: knows where commas belong.
+/// Writes JSON objects and arrays, and inserts commas where needed.
 pub struct JsonWriter {
     into: Vec<u8>,
 }
 
 impl JsonWriter {
-    /// Starts with room for `bytes`.
+    /// Creates a writer with room for `bytes`.
     #[must_use]
     pub fn with_capacity(bytes: usize) -> Self {
         JsonWriter { into: Vec::with_capacity(bytes) }
     }
 
-    /// Returns how many bytes were written.
+    /// Returns the number of bytes written.
     #[must_use]
     pub fn len(&self) -> usize {
         self.into.len()
     }
 
-    /// Tells whether nothing was written.
+    /// Returns whether nothing was written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.into.is_empty()
     }
 
-    /// Returns what was written.
+    /// Returns the text written.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.into
@@ -54,18 +54,18 @@ impl JsonWriter {
         }
     }
 
-    /// Opens an object or array: `{` or `[`.
+    /// Opens an object or array with `{` or `[`.
     pub fn open(&mut self, bracket: u8) {
         self.comma();
         self.into.push(bracket);
     }
 
-    /// Closes it: `}` or `]`.
+    /// Closes it with `}` or `]`.
     pub fn close(&mut self, bracket: u8) {
         self.into.push(bracket);
     }
 
-    /// Writes text that begins a line and is no JSON, such as a field of a server-sent event.
+    /// Writes text that begins a line and is not JSON, such as a field of a server-sent event.
     pub fn raw_line(&mut self, text: &[u8]) {
         self.into.extend_from_slice(text);
     }
@@ -75,7 +75,7 @@ impl JsonWriter {
         self.into.push(b'\n');
     }
 
-    /// Writes the name of a field that needs no escapes.
+    /// Writes the name of a field; it must not need escapes.
     pub fn name(&mut self, name: &str) {
         self.comma();
         self.into.push(b'"');
@@ -90,7 +90,7 @@ impl JsonWriter {
         let _ = serde_json::to_writer(&mut self.into, text);
     }
 
-    /// Writes a 64-bit number: a decimal string.
+    /// Writes a 64-bit number as a decimal string.
     pub fn decimal(&mut self, number: u64) {
         self.comma();
         self.into.push(b'"');
@@ -98,7 +98,7 @@ impl JsonWriter {
         self.into.push(b'"');
     }
 
-    /// Writes JSON text as it is.
+    /// Writes JSON text unchanged.
     pub fn raw(&mut self, json: &[u8]) {
         self.comma();
         self.into.extend_from_slice(json);
@@ -116,7 +116,7 @@ impl JsonWriter {
         self.decimal(number);
     }
 
-    /// Writes a field with a truth value.
+    /// Writes a field with a boolean.
     pub fn bool_field(&mut self, name: &str, value: bool) {
         self.name(name);
         self.raw(if value { b"true" } else { b"false" });
@@ -138,7 +138,7 @@ impl JsonWriter {
         self.into.push(b'"');
     }
 
-    /// Writes a key: as `plain` if it is UTF-8, else in base64 as `b64`.
+    /// Writes a key: as `plain` if it is UTF-8, otherwise in base64 as `b64`.
     pub fn key_field(&mut self, plain: &str, b64: &str, key: &[u8]) {
         match str::from_utf8(key) {
             Ok(text) => self.text_field(plain, text),
@@ -146,7 +146,7 @@ impl JsonWriter {
         }
     }
 
-    /// Writes a value from the log: as `value`, or as `value_b64` if it was posted so.
+    /// Writes a value from the log: as `value`, or as `value_b64` if it was posted in base64.
     pub fn value_field(&mut self, value: &[u8]) {
         let coded = value.strip_prefix(BINARY_OPEN).and_then(|rest| rest.strip_suffix(BINARY_CLOSE));
         match coded.and_then(|coded| str::from_utf8(coded).ok()).filter(|coded| BASE64.decode(coded).is_ok()) {
@@ -176,7 +176,7 @@ impl JsonWriter {
     }
 }
 
-/// Appends a decimal number. Formatting machinery takes several times as long.
+/// Appends a decimal number. The formatting machinery takes several times as long.
 fn put_number(into: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0_u8; 20];
     let mut at = digits.len();
@@ -191,19 +191,19 @@ fn put_number(into: &mut Vec<u8>, mut number: u64) {
     into.extend_from_slice(&digits[at..]);
 }
 
-/// Returns a store's name; a store that was never declared here has none.
+/// Returns a store's name; empty for a store that is not declared here.
 #[must_use]
 pub fn store_name(catalog: &Catalog, store: StoreId) -> &str {
     catalog.by_id(store).map_or("", |spec| spec.name.as_str())
 }
 
-/// Returns the token that stands for a session.
+/// Returns a session's token.
 #[must_use]
 pub fn session_token(session: Session) -> String {
     format!("v1-{}", session.0)
 }
 
-/// Returns a verdict's word, as in `status` and in the header `Txn-Status`.
+/// Returns the word for a verdict, as in `status` and in the header `Txn-Status`.
 #[must_use]
 pub fn verdict_word(verdict: &Verdict) -> &'static str {
     match verdict {
@@ -212,7 +212,7 @@ pub fn verdict_word(verdict: &Verdict) -> &'static str {
     }
 }
 
-/// Returns a status' word.
+/// Returns the word for a status.
 #[must_use]
 pub fn status_word(status: &TxnStatus) -> &'static str {
     match status {
@@ -230,7 +230,7 @@ pub fn decision(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog: &C
     json.close(b'}');
 }
 
-/// Writes the decision on a batch item, which has no headers to tell what a single answer's tell.
+/// Writes the decision on a batch item, including the values that a single response has in headers.
 pub fn item_decision(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog: &Catalog) {
     json.open(b'{');
     decision_fields(json, id, decided, catalog);
@@ -254,7 +254,7 @@ fn decision_fields(json: &mut JsonWriter, id: TxnId, decided: &Decided, catalog:
     }
 }
 
-/// Writes the answer of a dry run.
+/// Writes the result of a dry run.
 pub fn judgement(json: &mut JsonWriter, id: TxnId, verdict: &Verdict, catalog: &Catalog) {
     json.open(b'{');
     match verdict {
@@ -283,7 +283,7 @@ pub fn status(json: &mut JsonWriter, id: TxnId, status: &TxnStatus, catalog: &Ca
     json.close(b'}');
 }
 
-/// Writes a batch item that got no decision.
+/// Writes a batch item without a decision.
 pub fn refused(json: &mut JsonWriter, id: TxnId, problem: &ProblemResponse) {
     json.open(b'{');
     json.text_field("status", "problem");
@@ -329,14 +329,14 @@ fn verdict_fields(json: &mut JsonWriter, verdict: &Verdict, catalog: &Catalog) {
     }
 }
 
-/// When to try again after an abort, milliseconds: the winner's epoch is applied by then, typically.
+/// Retry delay after an abort, milliseconds: the winner's epoch is typically applied by then.
 const RETRY_AFTER_ABORT_MS: u64 = 3;
 
 fn conflict_object(json: &mut JsonWriter, conflict: &Conflict, catalog: &Catalog) {
     json.open(b'{');
     json.text_field("store", store_name(catalog, conflict.store));
     json.key_field("key", "key_b64", &conflict.key);
-    // A range without an end goes on to the end of its store.
+    // A range without an end extends to the end of its store.
     if let Some(end) = conflict.end.as_ref().filter(|end| !end.is_empty()) {
         json.key_field("end", "end_b64", end);
     }
@@ -427,7 +427,7 @@ fn record_write(json: &mut JsonWriter, write: &RecordWrite, bytes: &[u8]) {
     json.close(b'}');
 }
 
-/// Returns the header `Server-Timing` of a decision; `None` if it has no phases.
+/// Returns the header `Server-Timing` of a decision; `None` without phases.
 #[must_use]
 pub fn server_timing(phases: &Phases) -> Option<HeaderValue> {
     let mut header = Vec::with_capacity(96);

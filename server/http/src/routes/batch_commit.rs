@@ -1,7 +1,7 @@
-//! `POST /v1/txns/batch-commit`: many commits in one request, answers in their order.
+//! `POST /v1/txns/batch-commit`: many commits in one request, results in their order.
 //!
-//! A bad item gets a problem of its own and the others are decided. Only what concerns the request as a whole (syntax
-//! of a JSON document, its size) refuses all. The problem of an NDJSON item names its line.
+//! An invalid item gets its own problem, and the other items are decided. Only an error that concerns the request as a
+//! whole (syntax of a JSON document, its size) refuses all of them. The problem of an NDJSON item names its line.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -24,9 +24,9 @@ use crate::response::response_json::{JsonWriter, item_decision, refused};
 use crate::routes::commit::{TRACEPARENT, traceparent_value};
 use tribunal_service::{AckMode, Catalog, Decided, ServiceError};
 
-/// Bytes of an answer that an item is expected to need.
+/// Expected bytes of an item's result.
 const ANSWER_BYTES: usize = 256;
-/// Bytes of text that an item of a JSON document is expected to have.
+/// Expected bytes of an item's text in a JSON document.
 const ITEM_BYTES: usize = 1024;
 
 /// Commits many transactions in one request, each with its `txn_id`: as `{"txns": [...]}` or as NDJSON, with a response of
@@ -61,7 +61,7 @@ pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Re
     let parse = if is_document { of_document } else { of_lines };
     let mut catalog = app.service.stores.catalog();
     let mut batch = parse(&bytes, &catalog, &caller)?;
-    // Another node may just have created it.
+    // Another node may just have created the store.
     if batch.names_unknown_store() && app.catches_up().await? {
         catalog = app.service.stores.catalog();
         batch = parse(&bytes, &catalog, &caller)?;
@@ -84,7 +84,7 @@ pub async fn batch_commit(State(app): State<App>, request: Request) -> Result<Re
     Ok(response)
 }
 
-/// What was parsed: `txns` holds the readable items, `items` all of them.
+/// A parsed batch: `txns` has the valid items, `items` has all of them.
 #[derive(Default)]
 struct Batch {
     txns: Vec<TxnRequest>,
@@ -132,7 +132,7 @@ fn answers(
             None => match decided.next() {
                 Some(Ok(decided)) => item_decision(&mut json, *id, &decided, catalog),
                 Some(Err(error)) => refused(&mut json, *id, &ProblemResponse::of_service(error, catalog)),
-                // The node answered less than it was asked: the client asks for these by id.
+                // The node returned too few results: the client requests these by id.
                 None => {
                     let detail = "no answer came for this item".to_owned();
                     refused(
@@ -190,7 +190,7 @@ fn of_line(
     commit_document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed.on_line(number)))
 }
 
-/// Reads the document in the form in which clients write it; `None` if it has another, or something is wrong.
+/// Parses a document in the form that clients usually write; `None` if it has another form, or contains an error.
 fn of_plain_document(text: &str, catalog: &Catalog, caller: &CallerContext) -> Option<Batch> {
     let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: ITEM_BYTES };
     let (mut batch, mut seen, mut json) = (Batch::default(), 0, PlainJson::new(text));

@@ -47,7 +47,7 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     let text = utf8(&bytes)?;
     let (mut asked, catalog) = app.known(|catalog| read(text, catalog, namespace)).await?;
     if asked.all_stores {
-        // Nobody named these: one that was given up must not stand in the others' way.
+        // The request names no store: an abandoned store must not block the other ones.
         let given_up =
             |id: &StoreId| app.service.stores.store_status(*id).is_ok_and(|at| at.push == PushState::Detached);
         let attached: Vec<_> = asked.begin.stores.iter().filter(|id| !given_up(id)).copied().collect();
@@ -99,7 +99,7 @@ fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, 
     let begin = &mut body.asked.begin;
     begin.read = body.read.query;
     if !all_stores {
-        // What is read is used.
+        // Stores that are read are used.
         begin.stores.extend(begin.read.stores());
     }
     if all_stores {

@@ -1,4 +1,4 @@
-//! `/v1/cluster`: the nodes, as this one sees them; adding, draining and removing nodes.
+//! `/v1/cluster`: the nodes as seen by this one; adding, draining and removing nodes.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -160,7 +160,7 @@ async fn change_draining(app: &App, path: &str, drained: bool) -> Result<Respons
     Ok(accepted())
 }
 
-/// Returns the node that a path names.
+/// Returns the node in the path.
 fn named_node(app: &App, path: &str) -> Result<NodeId, ProblemResponse> {
     let node = segment(path, 3);
     let number = std::str::from_utf8(&node).ok().and_then(|node| node.parse().ok());

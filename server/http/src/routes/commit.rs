@@ -1,4 +1,4 @@
-//! `POST /v1/txns/{txn_id}/commit` and its neighbours `/abort` and `/validate`: the hot path.
+//! `POST /v1/txns/{txn_id}/commit`, with `/abort` and `/validate`: the hot path.
 
 use axum::BoxError;
 use axum::body::{Body, Bytes, HttpBody};
@@ -24,12 +24,12 @@ use tribunal_service::{Catalog, Decided, DryRun, Lane};
 
 /// Header that repeats `status`, for gateways and load tests that do not read bodies.
 pub const TXN_STATUS: HeaderName = HeaderName::from_static("txn-status");
-/// Header of a stored answer.
+/// Header of a response from the id table.
 pub const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// Header with the phases of a decision.
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// W3C Trace Context: who asks, and in an answer the span that the request got.
+/// W3C Trace Context: the caller's span in a request, and the request's span in a response.
 pub const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Bytes that a decision without conflicts fits in.
@@ -79,10 +79,10 @@ pub async fn txn_commit(State(app): State<App>, request: Request) -> Result<Resp
     decide(&app, &parts, body, None).await
 }
 
-/// Decides what a request posts.
+/// Decides the transaction of a request.
 ///
 /// # Errors
-/// Whatever `txnCommit` answers outside of 2xx.
+/// Every response of `txnCommit` other than 2xx.
 pub async fn decide<B>(app: &App, parts: &Parts, body: B, lane: Option<Lane>) -> Result<Response, ProblemResponse>
 where
     B: HttpBody<Data = Bytes>,
@@ -118,7 +118,7 @@ where
 pub async fn txn_abort(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
     let id = path_txn_id(parts.uri.path())?;
-    // Nothing is expected in it, and nothing of it is used; but it has to be out of the way.
+    // No content is expected, and none is used; but the body has to be consumed.
     app.whole(&parts, body, BODY_BYTES_MAX).await?;
     let catalog = app.service.stores.catalog();
     let decided = app.service.txns.abort(tenant(&parts), id).await.map_err(refuse(&catalog))?;
@@ -170,7 +170,7 @@ fn parsed(parts: &Parts, bytes: &Bytes, id: TxnId, catalog: &Catalog) -> Result<
     if parsed.errors.is_empty() { Ok(parsed) } else { Err(ProblemResponse::of_errors(&parsed.errors)) }
 }
 
-/// Answers a decision.
+/// Builds the response for a decision.
 #[must_use]
 pub fn decision_response(id: TxnId, decided: &Decided, catalog: &Catalog) -> Response {
     let mut json = JsonWriter::with_capacity(DECISION_BYTES);
@@ -190,22 +190,22 @@ pub fn decision_response(id: TxnId, decided: &Decided, catalog: &Catalog) -> Res
     response
 }
 
-/// Returns the header that hands on the span of a request, if it is traced.
+/// Returns the header with the span of the request, if it is traced.
 #[must_use]
 pub fn traceparent_value(decided: &Decided) -> Option<HeaderValue> {
     HeaderValue::from_str(decided.traceparent.as_deref()?).ok()
 }
 
-/// Reads a body and answers a constant: what a request costs without any work. Benchmarks only.
+/// Reads a body and returns a constant: measures the cost of a request without any work. For benchmarks only.
 pub async fn debug_constant(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
     constant(&app, &parts, body).await
 }
 
-/// Reads a body and answers a constant.
+/// Reads a body and returns a constant.
 ///
 /// # Errors
-/// If the body does not come.
+/// If the body does not arrive.
 pub async fn constant<B>(app: &App, parts: &Parts, body: B) -> Result<Response, ProblemResponse>
 where
     B: HttpBody<Data = Bytes>,

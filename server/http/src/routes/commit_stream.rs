@@ -1,10 +1,11 @@
-//! `POST /v1/txns/stream`: commits as long as the client sends them, verdicts as they are decided, over one connection.
+//! `POST /v1/txns/stream`: commits for as long as the client sends them, verdicts as they are decided, over one
+//! connection.
 //!
-//! The body of the answer drives everything: it reads the request, a frame at a time, and only while the window has room.
-//! So a client that does not read its answers stops its own commits, and a stream holds no more than its window: lines whose
-//! verdicts are pending, one frame, the answers to them. Invariant: every line that was taken in is answered before the
-//! stream ends, whatever ends it; what the client sends after that is read and dropped for a moment, because a connection
-//! that is closed over unread bytes is reset, and the client might lose the end.
+//! The response body drives everything: it reads the request, one frame at a time, and only while the window has room.
+//! So a client that does not read its responses stops its own commits, and a stream holds no more than its window:
+//! lines with pending verdicts, one frame, and the responses to them. Invariant: every accepted line is answered before
+//! the stream ends, for whatever reason; bytes that the client sends after that are read and dropped for a moment,
+//! because closing a connection over unread bytes resets it, and the client might lose the end.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -40,11 +41,11 @@ use crate::response::response_json::{JsonWriter, item_decision, refused};
 use crate::routes::log_stream::streamed;
 use crate::routes::stream_intake::{Answers, Intake, Port, Submission, is_long, parse};
 
-/// How old the knowledge can be that the caller may commit.
+/// Maximum age of the last check that the caller may commit.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// Bytes of answers above which no further line is refused before they are written.
+/// Bytes of responses above which no further line is processed before they are written.
 const ANSWER_BYTES: usize = 64 * 1024;
-/// Reason of the end when the node stops.
+/// Reason of the end if the node stops.
 const STOPPING: &str = "stopping";
 
 /// Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives each outcome on the
@@ -107,7 +108,7 @@ pub async fn commit_stream(State(app): State<App>, request: Request) -> Result<R
     Ok(response)
 }
 
-/// Why a stream takes nothing in any more.
+/// Why a stream accepts no more lines.
 struct End {
     reason: String,
     problem: Option<ProblemResponse>,
@@ -123,15 +124,15 @@ struct CommitStream {
     lines: LineReader,
     /// A line for which the window has no room yet.
     waiting: Option<Line>,
-    /// For the bytes of a line above the window's that has not been taken in.
+    /// Permit for the bytes of a line larger than the window that has not been accepted yet.
     long: Option<Permit>,
-    /// The number of the last line that was taken in.
+    /// The number of the last accepted line.
     taken: u64,
     undecided: FuturesUnordered<Submission>,
-    /// The window.
+    /// Commits and bytes in the window.
     commits: usize,
     bytes: usize,
-    /// A line that has begun, and since when its rest is awaited.
+    /// The incomplete line, and the time since which its rest is awaited.
     begun: Option<(u64, Instant)>,
     check_at: Instant,
     written_at: Instant,
@@ -167,7 +168,7 @@ impl CommitStream {
         }
     }
 
-    /// Returns what to write next; `None` at the end.
+    /// Returns the next bytes to write; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(end) = self.end.as_ref().filter(|_| self.end_is_written) {
             let linger_ms = if end.reason == STOPPING { LINGER_STOPPING_MS } else { LINGER_MS };
@@ -208,7 +209,7 @@ impl CommitStream {
         self.end.is_none() && !self.body_is_over && nothing_waits && self.has_room(self.lines.begun_bytes())
     }
 
-    /// Takes in what the body brings.
+    /// Processes a frame of the body.
     fn arrived(&mut self, frame: Option<Result<Bytes, BoxError>>) {
         match frame {
             Some(Ok(bytes)) => self.lines.push(bytes),
@@ -224,8 +225,8 @@ impl CommitStream {
         }
     }
 
-    /// Takes lines in for which the window has room. Tells whether there may be more of them: a turn parses no more than is
-    /// parsed soon.
+    /// Accepts lines while the window has room. Returns whether there may be more: one turn parses only as much as is
+    /// parsed quickly.
     fn take_in(&mut self, out: &mut JsonWriter) -> bool {
         let catalog = self.app.service.stores.catalog();
         let mut intake = Intake::default();
@@ -257,7 +258,7 @@ impl CommitStream {
             }
             self.taken = line.number;
             let permit = self.long.take();
-            // With its line break: many empty lines are a long text, too.
+            // Includes the line break: many empty lines are a long text, too.
             parsed_bytes += bytes + 1;
             if line.is_blank() {
                 continue;
@@ -274,7 +275,7 @@ impl CommitStream {
                     self.bytes += bytes;
                     intake.add(parsed, bytes);
                 }
-                // Another node may just have created it.
+                // Another node may just have created the store.
                 Err(refusal) if refusal.problem.names_unknown_store() && self.app.service.node.may_lag() => {
                     self.commits += 1;
                     self.bytes += bytes;
@@ -290,7 +291,7 @@ impl CommitStream {
         more
     }
 
-    /// Ends the stream over a line that is too long, or for which there is no room; `lines` has only its beginning.
+    /// Ends the stream if the incomplete line is too long or has no room; `lines` has only its beginning.
     fn check_begun_line(&mut self) {
         let (begun, number) = (self.lines.begun_bytes(), self.lines.taken() + 1);
         if begun > BODY_BYTES_MAX {
@@ -299,7 +300,7 @@ impl CommitStream {
         let _ = self.reserve(number, begun);
     }
 
-    /// Reserves room for a line above the window's bytes. Returns false, and ends the stream, if there is none.
+    /// Reserves room for a line larger than the window. Returns false, and ends the stream, if there is none.
     fn reserve(&mut self, number: u64, bytes: usize) -> bool {
         if bytes <= STREAM_BYTES_MAX || self.long.is_some() {
             return true;
@@ -314,14 +315,14 @@ impl CommitStream {
         self.long.is_some()
     }
 
-    /// Checks what time changes: whether the caller is still admitted, whether a line has stopped arriving, whether
-    /// something has to be written.
+    /// Checks the time-dependent conditions: whether the caller is still admitted, whether a line has stopped arriving,
+    /// whether a heartbeat is due.
     fn check(&mut self, out: &mut JsonWriter) {
         let now = Instant::now();
         let options = self.app.options;
         let interval = check_interval(&options);
         if now.duration_since(self.check_at) > interval {
-            // The client left answers unread, so the server did not read either: the line could not arrive.
+            // The client left responses unread, so the server did not read either: the line could not arrive.
             self.begun = None;
         }
         self.check_at = now + interval;
@@ -347,9 +348,9 @@ impl CommitStream {
         }
     }
 
-    /// Writes all answers that are there: what one epoch decides leaves in one write. By this, too, what was just taken in
-    /// reaches the node, before anything is awaited: the body may next be polled when the client reads on, if ever. So the
-    /// runtime's budget for this task must not end it halfway.
+    /// Writes all available responses: the decisions of one epoch leave in one write. This also hands the accepted
+    /// lines to the node before anything is awaited: the body may next be polled when the client reads on, if ever. So
+    /// the runtime's budget for this task must not interrupt it halfway.
     fn write_decided(&mut self, out: &mut JsonWriter) {
         while let Some(Some(answers)) = unconstrained(self.undecided.next()).now_or_never() {
             self.write(answers, out);
@@ -373,7 +374,7 @@ impl CommitStream {
         self.end(&problem.body.code.clone(), Some(problem));
     }
 
-    /// Takes nothing in from here on.
+    /// Accepts no more lines from here on.
     fn end(&mut self, reason: &str, problem: Option<ProblemResponse>) {
         self.end = Some(End { reason: reason.to_owned(), problem });
     }
@@ -405,7 +406,7 @@ impl CommitStream {
 }
 
 impl Drop for CommitStream {
-    /// Has the rest of what was taken in decided, for which the stream keeps its place.
+    /// Lets the remaining accepted commits be decided, while holding the stream's permit for them.
     fn drop(&mut self) {
         let mut undecided = std::mem::take(&mut self.undecided);
         if undecided.is_empty() {
@@ -428,7 +429,7 @@ fn check_interval(options: &RouterOptions) -> Duration {
 /// Returns the data of the next frame; `None` at the end.
 async fn next_frame(body: &mut Body) -> Option<Result<Bytes, BoxError>> {
     let frame = std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
-    // A frame without data has trailers.
+    // A frame without data contains trailers.
     Some(frame.map(|frame| frame.into_data().unwrap_or_default()).map_err(Into::into))
 }
 

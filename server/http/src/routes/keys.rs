@@ -92,8 +92,8 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
     query.finish()?;
     let (id, by) = (segment(parts.uri.path(), 3), principal(&parts).name.clone());
     let catalog = app.service.stores.catalog();
-    // Two at once could each take the key of the other for the one that remains. What other nodes of a
-    // cluster revoke at the same moment is not seen; the way back after the loss of all operator keys remains.
+    // Two concurrent revocations could each take the other's key for the remaining one. A concurrent revocation on
+    // another node of a cluster is not seen; the recovery after the loss of all operator keys remains.
     let one_at_a_time = Arc::clone(&app.revoking).lock_owned().await;
     let Some(found) = visible(&app, &parts).into_iter().find(|status| status.key.id.as_bytes() == &*id) else {
         return Err(refuse(&catalog)(ServiceError::NotFound { what: "such key".into() }));
@@ -106,7 +106,7 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
         return Err(ProblemResponse::new(StatusCode::CONFLICT, "last_operator_key", detail));
     }
     let keys = Arc::clone(&app.service.keys);
-    // A client that goes away does not end the revocation, so the next one waits for it all the same.
+    // A client that disconnects does not end the revocation, so the next one waits for it all the same.
     let revoking = tokio::spawn(async move {
         let revoked = keys.revoke_key(found.key.id, by).await;
         drop(one_at_a_time);
@@ -121,7 +121,7 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
     Ok(response)
 }
 
-/// Tells whether nobody could run the service with a key if this one were revoked.
+/// Returns whether no key could administer the service if this one were revoked.
 fn is_last_operator(keys: &[KeyStatus], key: &ApiKey) -> bool {
     let runs_the_service = |key: &ApiKey| key.namespace == NamespaceId(0) && key.roles.has(Role::Operator);
     let other = |status: &KeyStatus| status.key.id != key.id && !status.expired && runs_the_service(&status.key);

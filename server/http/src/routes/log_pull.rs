@@ -1,4 +1,4 @@
-//! `GET /v1/log`: LogPull, a page at a time with long poll, or as a stream.
+//! `GET /v1/log`: LogPull, page by page with long poll, or as a stream.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use crate::response::response_json::{JsonWriter, log_page, store_name};
 use crate::routes::log_stream::{StreamQuery, open};
 use tribunal_service::{Catalog, LogQuery, ServiceError};
 
-/// Records of a page that does not say how many.
+/// Default number of records of a page.
 const LIMIT_DEFAULT: usize = 1_000;
 /// Bytes of keys and values of a page.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Shortest time between two heartbeats, milliseconds.
 const HEARTBEAT_MS_MIN: u64 = 100;
-/// Header by which a browser says, when it connects again, what it had seen.
+/// Header with which a reconnecting browser reports the last event it received.
 const LAST_EVENT_ID: &str = "last-event-id";
 
 /// LogPull: reads a store's committed log, dense in `lsn`.
@@ -104,7 +104,7 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
 
 fn heartbeat(query: &mut Query<'_>, max: Duration) -> Duration {
     let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX).max(HEARTBEAT_MS_MIN);
-    // A longer one than the server can keep is taken for the longest.
+    // A value above the server's maximum counts as the maximum.
     let asked = query.number("heartbeat_ms", max_ms, tribunal_types::limits::WAIT_MS_MAX);
     if asked < HEARTBEAT_MS_MIN {
         query.error(Code::BadNumber, "heartbeat_ms", format!("must be {HEARTBEAT_MS_MIN} or more"));
@@ -116,7 +116,7 @@ fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
     let value = parts.headers.get(LAST_EVENT_ID)?;
     let text = value.to_str().unwrap_or("?");
     let lsn = decimal(text).map(Lsn);
-    // An empty one is what a browser sends that had seen no event.
+    // A browser that has received no event sends an empty one.
     if lsn.is_none() && !text.is_empty() {
         query.header_error(
             Code::BadParameter,
@@ -127,7 +127,8 @@ fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
     lsn
 }
 
-/// Builds the problem of a request that reads a log. If the log is truncated or replaced, it says where a reader can start over.
+/// Builds the problem of a request that reads a log. If the log is truncated or replaced, it names where a reader can
+/// start over.
 #[must_use]
 pub fn refused(error: ServiceError, catalog: &Catalog, store: StoreId) -> ProblemResponse {
     let mut problem = ProblemResponse::of_service(error, catalog);

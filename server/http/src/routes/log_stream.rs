@@ -1,10 +1,10 @@
 //! A store's log as a stream: NDJSON, or server-sent events.
 //!
-//! The stream holds a position, never a queue: it reads the log again when the connection has taken what it wrote
-//! before, so a slow reader costs one page of memory and lags in the log. Heartbeats name the log and its head: one comes
-//! first, then at least one in each interval, between records as well. It ends with an event that names the reason: the
-//! limit is reached, nothing came for as long as was asked, the log was truncated under the reader, the reader's credential is
-//! no longer valid, or the node stops.
+//! The stream holds a position, never a queue: it reads the log again once the connection has taken the previous
+//! output, so a slow reader costs one page of memory and lags in the log. Heartbeats name the log and its head: one is
+//! sent first, then at least one in each interval, also between records. The stream ends with an event that names the
+//! reason: the limit is reached, the stream was idle for the requested time, the log was truncated past the reader, the
+//! reader's credential is no longer valid, or the node stops.
 
 use std::time::Duration;
 
@@ -24,27 +24,27 @@ use crate::response::response_json::{JsonWriter, record};
 use crate::routes::log_pull::refused;
 use tribunal_service::{LogPage, LogQuery, ServiceError};
 
-/// Bytes of keys and values that are read at once.
+/// Bytes of keys and values per read.
 const PAGE_BYTES_MAX: usize = 256 * 1024;
-/// Records that are read at once.
+/// Records per read.
 const PAGE_RECORDS_MAX: usize = 1_000;
-/// After how long a browser connects again by itself, milliseconds.
+/// Delay after which a browser reconnects, milliseconds.
 const RECONNECT_MS: u64 = 1_000;
-/// Tells proxies to hand on what comes as it comes.
+/// Header that makes proxies forward data immediately.
 const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// What a client asks of a stream.
+/// A client's parameters of a stream.
 #[derive(Clone, Debug)]
 pub struct StreamQuery {
-    /// Where to start.
+    /// Start position and bounds of reads.
     pub from: LogQuery,
     /// The store's name.
     pub name: String,
-    /// How it is written.
+    /// Form of the output.
     pub form: Form,
-    /// Records after which it ends; `None` goes on.
+    /// Records after which the stream ends; `None` for no limit.
     pub records_max: Option<u64>,
-    /// It ends when nothing came for this long; `None` goes on.
+    /// Idle time after which the stream ends; `None` for no limit.
     pub idle: Option<Duration>,
     /// Longest time between two heartbeats.
     pub heartbeat: Duration,
@@ -59,11 +59,11 @@ struct LogStream {
     query: StreamQuery,
     after: Lsn,
     left: u64,
-    /// When nothing had come since.
+    /// Start of the current idle time.
     quiet_since: Instant,
     /// When the last heartbeat was written.
     beat_at: Instant,
-    /// What was read already, before the answer began.
+    /// The page that was read before the response began.
     first: Option<LogPage>,
     ended: bool,
 }
@@ -71,7 +71,7 @@ struct LogStream {
 /// Opens the stream.
 ///
 /// # Errors
-/// Whatever a first look at the log says.
+/// Any error of the first read of the log.
 pub async fn open(app: App, headers: &HeaderMap, query: StreamQuery) -> Result<Response, ServiceError> {
     let left = query.records_max.unwrap_or(u64::MAX);
     let (form, after) = (query.form, query.from.after);
@@ -91,7 +91,7 @@ pub async fn open(app: App, headers: &HeaderMap, query: StreamQuery) -> Result<R
     Ok(response)
 }
 
-/// Answers with a body that is written as it comes.
+/// Builds a response whose body is written as its content arrives.
 #[must_use]
 pub fn streamed(form: Form, body: Body) -> Response {
     let mut response = Response::new(body);
@@ -109,14 +109,14 @@ impl LogStream {
             after: self.after,
             limit: records,
             bytes_max: PAGE_BYTES_MAX,
-            // A rest of a millisecond is waited for as well, not looped through.
+            // Round a fraction of a millisecond up, or the loop would spin.
             wait_ms: u64::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
             ..self.query.from
         };
         self.app.service.log.log_page(query).await
     }
 
-    /// Returns what to write next; `None` at the end.
+    /// Returns the next bytes to write; `None` at the end.
     async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
@@ -131,7 +131,7 @@ impl LogStream {
         }
         while out.json.is_empty() {
             let page = self.read(self.wait()).await;
-            // After the wait: nobody reads what came once the credential was no longer valid.
+            // Check after the wait: a reader must not receive records that arrived after its credential expired.
             if let Err(problem) = self.check_caller() {
                 self.fail(&mut out, &problem);
                 break;
@@ -147,8 +147,8 @@ impl LogStream {
         Some(Bytes::from(out.json.finish()))
     }
 
-    /// How long to wait for records: until the next heartbeat, until the stream has been idle for long enough, or until the
-    /// credential is to be checked.
+    /// Returns how long to wait for records: until the next heartbeat, until the stream has been idle long enough, or
+    /// until the next check of the credential.
     fn wait(&self) -> Duration {
         let now = Instant::now();
         let until = |at: Instant| at.duration_since(now);
@@ -170,7 +170,7 @@ impl LogStream {
         self.query.idle.is_some_and(|idle| self.quiet_since.elapsed() >= idle)
     }
 
-    /// Writes where the stream is.
+    /// Writes a heartbeat with the stream's position.
     fn beat(&mut self, out: &mut Out, page: &LogPage) {
         out.event("heartbeat", self.after, page, None);
         self.beat_at = Instant::now();
@@ -218,7 +218,7 @@ impl Out {
         self.end();
     }
 
-    /// Writes what is no record. Without an id: it does not move a reader's position.
+    /// Writes an event other than a record. Without an id, so that it does not move a reader's position.
     fn event(&mut self, event: &str, next: Lsn, page: &LogPage, reason: Option<&str>) {
         self.begin(event);
         self.json.text_field("log", &page.log.to_string());

@@ -21,12 +21,12 @@ use crate::response::kept_body::keeping;
 
 /// Type of the Prometheus text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Type of OpenMetrics, the same with an explicit end.
+/// Type of OpenMetrics, the same format with an explicit end.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The explicit end.
 const OPENMETRICS_END: &str = "# EOF\n";
-/// The reference page: concepts, errors, limits, and the OpenAPI document with requests to copy. It loads nothing from
-/// elsewhere.
+/// The reference page: concepts, errors, limits, and the OpenAPI document with requests to copy. It loads no external
+/// resources.
 static DOCS: LazyLock<String> = LazyLock::new(|| {
     include_str!("docs/index.html")
         .replace("<!--LIMITS-->", &limits_table::html())
@@ -86,7 +86,7 @@ pub async fn metrics(State(app): State<App>) -> Response {
 pub async fn version(State(app): State<App>, headers: HeaderMap) -> Response {
     let identity = app.service.node.identity();
     let mut wire = VersionInfo { version: identity.version, ..VersionInfo::default() };
-    // How epochs advance tells what all tenants do.
+    // The progress of epochs reveals the activity of all tenants.
     if caller_of_open_route(&app, &headers).is_some_and(|caller| caller.sees_the_node()) {
         wire.node = Some(identity.group.node.0);
         wire.incarnation = Some(identity.group.incarnation.0);
@@ -96,10 +96,10 @@ pub async fn version(State(app): State<App>, headers: HeaderMap) -> Response {
     wire_response(StatusCode::OK, &wire)
 }
 
-/// Documents for everybody that are compressed at once: each takes megabytes until it is taken.
+/// Open documents being compressed: each takes megabytes until it is taken.
 static COMPRESSED: Semaphore = Semaphore::const_new(16);
 
-/// Answers a document that nobody needs a key for; as it is, while too many others are compressed.
+/// Returns a document that requires no key, uncompressed while too many others are being compressed.
 fn open_document(mut document: Response) -> Response {
     match COMPRESSED.try_acquire() {
         Ok(place) => document.map(|body| keeping(body, place)),
@@ -110,12 +110,12 @@ fn open_document(mut document: Response) -> Response {
     }
 }
 
-/// The OpenAPI 3.1 document. Its examples have an id that is valid now.
+/// Returns the OpenAPI 3.1 document. Its examples contain an id that is valid now.
 pub async fn openapi_3_1() -> Response {
     open_document(typed_response(StatusCode::OK, "application/json", with_fresh_id(tribunal_api::OPENAPI_3_1)))
 }
 
-/// The same as OpenAPI 3.0.3.
+/// Returns the same document as OpenAPI 3.0.3.
 pub async fn openapi_3_0() -> Response {
     open_document(typed_response(StatusCode::OK, "application/json", with_fresh_id(tribunal_api::OPENAPI_3_0)))
 }
@@ -124,7 +124,7 @@ fn with_fresh_id(document: &'static str) -> Body {
     filled(document, TXN_ID, uuid::Uuid::now_v7().to_string())
 }
 
-/// `/`: what this is, and where to go. A browser is sent to the reference page.
+/// Returns a summary of the service with links. Redirects a browser to the reference page.
 pub async fn root(headers: HeaderMap) -> Response {
     let wants_page =
         headers.get(ACCEPT).and_then(|value| value.to_str().ok()).is_some_and(|text| text.contains("text/html"));
@@ -144,7 +144,7 @@ pub async fn root(headers: HeaderMap) -> Response {
     wire_response(StatusCode::OK, &links)
 }
 
-/// The reference page.
+/// Returns the reference page.
 pub async fn docs() -> Response {
     let mut response = typed_response(StatusCode::OK, "text/html; charset=utf-8", DOCS.as_str());
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'";

@@ -1,4 +1,5 @@
-//! The endpoints, a file for each resource. Handlers map, call the service, and map back; they decide nothing.
+//! The endpoints, one file per resource. Handlers map requests, call the service, and map the results; they make no
+//! decisions.
 
 pub mod batch_commit;
 pub mod begin;

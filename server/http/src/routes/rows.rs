@@ -20,7 +20,7 @@ use tribunal_service::{
     Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, ServiceError, Session, StoredRow,
 };
 
-/// Parameters of a query that say what the rows must include.
+/// Query parameters of the freshness that the rows require.
 const FRESHNESS: [&str; 3] = ["session", "consistency", "wait_ms"];
 
 /// Reads one row of an embedded store.
@@ -205,13 +205,13 @@ pub fn write_read(json: &mut JsonWriter, query: &ReadQuery, answer: &ReadAnswer,
     }
 }
 
-/// Writes which epoch a response reflects, and the token with which later ones reflect it, too.
+/// Writes the epoch that a response reflects, and the token with which later requests include it, too.
 fn reflected(json: &mut JsonWriter, applied: Epoch) {
     json.decimal_field("applied", applied.0);
     json.text_field("session", &session_token(Session(applied)));
 }
 
-/// Builds the problem of a read whose requirements are parameters of the query.
+/// Returns the mapping of errors for a read whose freshness is in query parameters.
 fn refuse_query(catalog: &Catalog) -> impl FnOnce(ServiceError) -> ProblemResponse {
     let refuse = refuse(catalog);
     move |mut error| {

@@ -1,4 +1,4 @@
-//! `GET /v1/stats`: what the service is doing, once or as server-sent events.
+//! `GET /v1/stats`: statistics of the service, once or as server-sent events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::routes::log_stream::streamed;
 use crate::routes::{plugins, stores};
 use tribunal_service::{Principal, Service, Summary, Timed};
 
-/// How often statistics are sent, if it is not said.
+/// Default interval between statistics.
 const INTERVAL_MS_DEFAULT: u64 = 1_000;
-/// Shortest time between two of them.
+/// Shortest interval.
 const INTERVAL_MS_MIN: u64 = 100;
-/// Longest time between two of them.
+/// Longest interval.
 const INTERVAL_MS_MAX: u64 = 60_000;
 
 /// Returns statistics: rates, percentiles by phase, aborts by reason, lag of stores and consumers. Callers that do not operate
@@ -90,7 +90,7 @@ async fn taken(service: &Service, caller: &Principal) -> Result<Stats, ProblemRe
     })
 }
 
-/// Returns the figures of the whole service.
+/// Returns the statistics of the whole service.
 async fn of_service(service: &Service) -> Result<Stats, ProblemResponse> {
     let stats = service.node.stats();
     let overview = service.plugins.overview().await.map_err(refuse(&service.stores.catalog()))?;
@@ -110,14 +110,14 @@ async fn of_service(service: &Service) -> Result<Stats, ProblemResponse> {
     })
 }
 
-/// Returns the figures of one tenant, which tell nothing about others.
+/// Returns the statistics of one tenant, which reveal nothing about other tenants.
 fn of_tenant(service: &Service, namespace: NamespaceId) -> Stats {
     let stats = service.node.tenant_stats(namespace);
     let counted = counted(stats.window_ms, stats.committed, stats.aborts);
     Stats { uptime_ms: stats.uptime_ms.to_string(), ..counted }
 }
 
-/// Returns what a window's commits and aborts come to.
+/// Computes rates from a window's commits and aborts.
 fn counted(window_ms: u64, committed: u64, aborts: Vec<(String, u64)>) -> Stats {
     let aborted: u64 = aborts.iter().map(|(_, count)| count).sum();
     let decided = committed + aborted;

@@ -1,4 +1,4 @@
-//! `/v1/stores/{store}/push/*`: what an operator does with a push that does not come on by itself.
+//! `/v1/stores/{store}/push/*`: an operator's actions on a push that does not progress by itself.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -119,7 +119,7 @@ fn standing(app: &App, spec: &StoreSpec) -> Result<Response, ProblemResponse> {
     Ok(wire_response(StatusCode::OK, &info(&app.service, spec).map_err(refuse(&catalog))?))
 }
 
-/// Reads an object that may have one field, a position.
+/// Parses an object whose only optional field is a position.
 fn position(text: &str, name: &'static str) -> Result<Option<Lsn>, ProblemResponse> {
     let names: &'static [&'static str] = if name == "lsn" { &["lsn"] } else { &["loaded_lsn"] };
     let mut body = Body { names, lsn: None, errors: FieldErrors::default() };

@@ -1,4 +1,4 @@
-//! `GET /v1/stores/{store}/state`: where a reader restarts whose position has been truncated.
+//! `GET /v1/stores/{store}/state`: the state from which a reader restarts after its position was truncated.
 
 use std::sync::Arc;
 

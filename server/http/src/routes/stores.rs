@@ -1,4 +1,4 @@
-//! `/v1/stores`: declare, show and list stores; `/v1/snapshot`: how far one is.
+//! `/v1/stores`: declare, show and list stores; `/v1/snapshot`: the progress of a store.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -26,7 +26,7 @@ use tribunal_service::{Catalog, PushState, Service, ServiceError};
 /// Bytes of an adaptor's configuration.
 const ADAPTOR_CONFIG_BYTES_MAX: usize = 64 * 1024;
 
-/// What to do instead of deleting a store.
+/// The alternative to deleting a store.
 pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positions and its row versions are part of the \
                              replicated state. Delete its rows; to end its push, declare it with \"log_only\": true";
 
@@ -183,7 +183,7 @@ fn new_name(parts: &Parts) -> Result<String, FieldError> {
     Err(FieldError::in_path(Code::BadName, "store", detail))
 }
 
-/// Which settings a declaration does not leave out, of those that a store keeps until they are taken away explicitly.
+/// The settings present in a declaration, among those that a store keeps until they are removed explicitly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Explicit {
     /// `adaptor`, or `log_only`.
@@ -191,7 +191,7 @@ struct Explicit {
     multi_version: bool,
 }
 
-/// Refuses to take the adaptor or `multi_version` away from a store by leaving it out of a declaration.
+/// Refuses to remove a store's adaptor or `multi_version` by omission from a declaration.
 async fn loses_nothing(app: &App, parts: &Parts, explicit: Explicit) -> Result<(), ProblemResponse> {
     let (known, catalog) = match app.known_store(parts).await {
         Ok(known) => known,
@@ -221,7 +221,7 @@ async fn loses_nothing(app: &App, parts: &Parts, explicit: Explicit) -> Result<(
     Ok(())
 }
 
-/// Reads a declaration, and what it does not leave out.
+/// Parses a declaration, and records which settings are present.
 fn declaration(text: &str) -> Result<(StoreSpec, Explicit), ProblemResponse> {
     let mut body =
         Body { spec: StoreSpec::default(), log_only: false, has_multi_version: false, errors: FieldErrors::default() };

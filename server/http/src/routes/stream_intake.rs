@@ -1,8 +1,9 @@
-//! How the lines of a commit stream reach the node: those that are there together go together, except for what would hold
-//! the others up.
+//! Submission of a commit stream's lines to the node: lines that arrive together are submitted together, except for
+//! those that would delay the others.
 //!
 //! Commits that need an epoch form one submission, read-only ones another, which waits for no epoch. A commit with
-//! `ack: applied` waits for its stores, and a long one is parsed elsewhere: each of them is a submission of its own.
+//! `ack: applied` waits for its stores, and a long one is parsed on another thread: each of these is a separate
+//! submission.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -21,28 +22,28 @@ use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::field_error::Path;
 use crate::response::problem::ProblemResponse;
 
-/// The answer to one commit.
+/// The result of one commit.
 pub(super) type StreamAnswer = (TxnId, Result<Decided, ProblemResponse>);
 
-/// The answers to a submission, and what it counted for in the window.
+/// The results of a submission, and its share of the window.
 pub(super) struct Answers {
-    /// One for each commit.
+    /// One result per commit.
     pub items: Vec<StreamAnswer>,
     /// Bytes of their lines.
     pub bytes: usize,
 }
 
-/// Commits that the node has.
+/// Commits that were submitted to the node.
 pub(super) type Submission = Pin<Box<dyn Future<Output = Answers> + Send>>;
 
-/// Where submissions go.
+/// The target of submissions.
 #[derive(Clone)]
 pub(super) struct Port {
     /// The node.
     pub service: Arc<Service>,
-    /// Who commits.
+    /// The caller.
     pub caller: CallerContext,
-    /// Where the stream runs; `None` if there are no lanes.
+    /// Threads of the stream; `None` if there are no lanes.
     pub threads: Option<StreamThreads>,
 }
 
@@ -52,17 +53,17 @@ struct Group {
     bytes: usize,
 }
 
-/// Commits that leave together.
+/// Commits that are submitted together.
 #[derive(Default)]
 pub(super) struct Intake {
     writes: Group,
     reads: Group,
-    /// Each leaves alone.
+    /// Commits that are each submitted alone.
     applied: Vec<Group>,
 }
 
 impl Intake {
-    /// Adds a commit, whose line had so many bytes.
+    /// Adds a commit whose line has `bytes` bytes.
     pub fn add(&mut self, parsed: ParsedCommit, bytes: usize) {
         let ParsedCommit { txn, ack, .. } = parsed;
         let group = if txn.is_read_only() {
@@ -76,7 +77,7 @@ impl Intake {
         group.bytes += bytes;
     }
 
-    /// Makes submissions of what was added.
+    /// Returns the submissions of the added commits.
     pub fn submissions(self, port: &Port) -> impl Iterator<Item = Submission> {
         let groups = [(self.writes, AckMode::Durable), (self.reads, AckMode::Durable)];
         let applied = self.applied.into_iter().map(|group| (group, AckMode::Applied));
@@ -100,7 +101,7 @@ impl Port {
         self.threads.as_ref().and_then(|threads| threads.lane)
     }
 
-    /// Returns one result for each transaction.
+    /// Returns one result per transaction.
     async fn decided(&self, mut txns: Vec<TxnRequest>, ack: AckMode) -> Vec<Result<Decided, ServiceError>> {
         let count = txns.len();
         let mut results = match (count, txns.pop()) {
@@ -116,7 +117,8 @@ impl Port {
         results
     }
 
-    /// Submits a line that takes long to parse, or whose store is unknown here. `permit` is for its bytes, until it is decided.
+    /// Submits a line that takes long to parse, or whose store is unknown on this node. `permit` covers its bytes until
+    /// it is decided.
     pub fn submit_long(&self, line: Line, permit: Option<Permit>) -> Submission {
         let (number, bytes) = (line.number, line.bytes.len());
         let id = Arc::new(OnceLock::new());
@@ -124,7 +126,7 @@ impl Port {
         let Some(threads) = &self.threads else {
             return Box::pin(async move { Answers { items: vec![decided.await], bytes } });
         };
-        // All of it, at once: the stream may be polled again long after the line is parsed.
+        // Do all of it in one task, now: the stream may next be polled long after the line is parsed.
         let task = threads.shared.spawn(decided);
         Box::pin(async move {
             let item = task.await.unwrap_or_else(|ended| broken_off(number, id.get().copied(), ended.is_cancelled()));
@@ -132,7 +134,7 @@ impl Port {
         })
     }
 
-    /// Parses a line and commits it; tells its id in between.
+    /// Parses a line and commits it; sets its id in between.
     async fn decide_long(self, line: Line, permit: Option<Permit>, id_cell: Arc<OnceLock<TxnId>>) -> StreamAnswer {
         let mut parsed = self.parse(&line);
         if let Err(refusal) = &mut parsed
@@ -167,11 +169,11 @@ impl Port {
     }
 }
 
-/// A line that is no commit.
+/// A line that is not a valid commit.
 pub(super) struct RefusedLine {
-    /// The id on it, if it can be read.
+    /// The id in the line, if it can be parsed.
     pub id: TxnId,
-    /// What is wrong with it.
+    /// The error.
     pub problem: ProblemResponse,
 }
 
@@ -188,12 +190,13 @@ pub(super) fn parse(line: &Line, catalog: &Catalog, caller: &CallerContext) -> R
     Err(refused(parsed.txn.id, ProblemResponse::of_errors(&parsed.errors)))
 }
 
-/// Tells whether a line takes long to parse.
+/// Returns whether a line takes long to parse.
 pub(super) fn is_long(line: &Line) -> bool {
     line.bytes.len() as u64 > SHORT_BYTES
 }
 
-/// Answers a long line whose thread stopped or failed. With an id, the node may have it.
+/// Returns the result of a long line whose task was aborted or panicked. If it has an id, the node may have received
+/// it.
 fn broken_off(number: u64, id: Option<TxnId>, stopped: bool) -> StreamAnswer {
     let problem = if id.is_some() {
         let detail = "the server stopped while the commit was decided; get its status by id";

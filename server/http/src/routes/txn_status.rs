@@ -1,4 +1,4 @@
-//! `GET /v1/txns/{txn_id}`: what became of a transaction whose answer was lost.
+//! `GET /v1/txns/{txn_id}`: the outcome of a transaction whose response was lost.
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, StatusCode};

@@ -1,4 +1,4 @@
-//! `POST /v1/stores/{store}/versions`: bulk import of the versions of rows that exist already. All lines or none.
+//! `POST /v1/stores/{store}/versions`: bulk import of the versions of existing rows. Imports all lines or none.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;

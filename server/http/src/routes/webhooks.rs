@@ -1,4 +1,4 @@
-//! `/v1/stores/{store}/push`: registering a receiver that a store's log is pushed to.
+//! `/v1/stores/{store}/push`: registration of a receiver to which a store's log is pushed.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -22,11 +22,11 @@ use tribunal_service::{Registration, WebhookStatus};
 const URL_BYTES_MAX: usize = 2048;
 /// Characters of a secret.
 const SECRET_CHARS: std::ops::RangeInclusive<usize> = 16..=256;
-/// Records of a request: what is taken, and the default.
+/// Records of a request: the accepted range, and the default.
 const RECORDS: (std::ops::RangeInclusive<u32>, u32) = (1..=10_000, 500);
-/// Bytes of a request: what is taken, and the default.
+/// Bytes of a request: the accepted range, and the default.
 const BYTES: (std::ops::RangeInclusive<u32>, u32) = (1..=8 << 20, 1 << 20);
-/// Milliseconds of a request: what is taken, and the default.
+/// Milliseconds of a request: the accepted range, and the default.
 const TIMEOUT_MS: (std::ops::RangeInclusive<u32>, u32) = (100..=60_000, 10_000);
 
 /// LogPush: registers a receiver of the store's log, or changes the one that is registered.
@@ -95,7 +95,7 @@ pub async fn delete_push(State(app): State<App>, request: Request) -> Result<Res
     Ok(response)
 }
 
-/// Makes the body of a request to a receiver.
+/// Builds the body of a request to a receiver.
 #[must_use]
 pub fn push_body(records: &RecordBatch, store: &str) -> Vec<u8> {
     let mut json = JsonWriter::with_capacity(256 + 200 * records.records.len() + 2 * records.bytes.len());
@@ -170,7 +170,7 @@ fn defaults() -> Registration {
     }
 }
 
-/// Says what is wrong with the form of a receiver's URL. Where it leads is checked by the node.
+/// Returns the error in the form of a receiver's URL. The node checks its target.
 fn url_fault(url: &str) -> Option<String> {
     if url.len() > URL_BYTES_MAX {
         return Some(format!("{} bytes, {URL_BYTES_MAX} is the limit", url.len()));
