@@ -95,6 +95,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("position_beyond_head", 422, "the log ends before the position"),
     ("read_after_snapshot", 422, "a read names a version later than the transaction's snapshot"),
     ("read_too_large", 422, "the rows exceed what one response may hold; read fewer at once"),
+    ("records_truncated", 422, "the store cannot be made embedded: its log no longer has all of its records"),
     ("role_without_effect", 422, "a role that a key of this namespace cannot use"),
     ("runs_alone", 422, "the node is not a member of a cluster"),
     ("session_unknown", 422, "no node of this log has issued the session token; leave it out"),

@@ -396,7 +396,7 @@ impl Base<'_> {
         outlets: &Outlets,
     ) -> Result<JoinHandle<()>, String> {
         let (readers, records) = (outlets.readers.clone(), self.records.clone());
-        let (pushes, rebuilt) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
+        let (pushes, awaited) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
         let context = LogThreadContext {
             queue,
             events: self.messages.clone(),
@@ -406,7 +406,7 @@ impl Base<'_> {
             image,
             flush: Box::new(move |store| pushes.flush(store)),
             truncation: outlets.pushes.truncation(),
-            rebuilt: Box::new(move || rebuilt.rebuilt()),
+            awaited: Box::new(move || awaited.awaited()),
         };
         spawn("log", move || log_thread::run(&jobs, &context))
     }

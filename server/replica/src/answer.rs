@@ -1,7 +1,7 @@
 //! The answers for waiters.
 
 use tribunal_core::control::Applied;
-use tribunal_types::{ControlIndex, VerdictAt};
+use tribunal_types::{ControlIndex, Epoch, VerdictAt};
 
 /// The outcome of an item. `E` is the caller's handle on the epoch that decided it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +21,8 @@ pub enum Answer<E = ()> {
     Expired,
     /// A transaction with this id is waiting for its epoch.
     InFlight,
-    /// The id can never commit: this request or an earlier one fenced it.
-    Fenced,
+    /// The id can never commit: this request or an earlier one fenced it, in this epoch.
+    Fenced(Epoch),
     /// The epoch's batch cannot be made durable, or the node stops. The outcome is unknown until the node runs again.
     Unknown,
     /// Its batch is void: none of its items exist, and the same request may be sent again.
@@ -40,7 +40,7 @@ impl<E> Answer<E> {
             Answer::BodyMismatch => Answer::BodyMismatch,
             Answer::Expired => Answer::Expired,
             Answer::InFlight => Answer::InFlight,
-            Answer::Fenced => Answer::Fenced,
+            Answer::Fenced(epoch) => Answer::Fenced(epoch),
             Answer::Unknown => Answer::Unknown,
             Answer::NotTaken => Answer::NotTaken,
             Answer::Stopping => Answer::Stopping,

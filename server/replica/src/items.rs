@@ -77,7 +77,7 @@ impl<W: Waiters> PendingItems<W> {
         }
         for (waiter, result) in self.fences.into_iter().zip(&outcome.fences[fences]) {
             let answer = match *result {
-                FenceResult::Fenced => Answer::Fenced,
+                FenceResult::Fenced => Answer::Fenced(outcome.epoch),
                 FenceResult::Known(at) => Answer::Stored(at),
                 FenceResult::Expired => Answer::Expired,
             };

@@ -3,11 +3,12 @@
 use alloc::vec::Vec;
 
 use tribunal_core::executor::ShardExecutor;
-use tribunal_types::Epoch;
+use tribunal_core::id_table::Known;
+use tribunal_types::{Epoch, TxnRequest};
 
-use crate::answer::{Answer, Imported};
+use crate::answer::{Answer, Imported, KnownNow};
 use crate::effect::Effect;
-use crate::event::{Event, Waiters};
+use crate::event::{Commit, Event, Waiters};
 use crate::policy_runner::PolicyRunner;
 use crate::replica::{Replica, Stopping};
 
@@ -17,9 +18,18 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn refuse(&mut self, event: Event<W>, answer: Answer, imported: Imported) -> Option<Event<W>> {
         match event {
             Event::Commits(commits) => {
-                commits.into_iter().for_each(|commit| self.answer(commit.waiter, answer, Some(commit.txn)));
+                for Commit { txn, waiter } in commits {
+                    let answer = self.decided_before(&txn).unwrap_or(answer);
+                    self.answer(waiter, answer, Some(txn));
+                }
             }
-            Event::Abort(_, _, waiter) | Event::Fence(_, _, waiter) => self.answer(waiter, answer, None),
+            Event::Abort(namespace, id, waiter) | Event::Fence(namespace, id, waiter) => {
+                let answer = match self.known(namespace, id) {
+                    KnownNow::At(at) => Answer::Stored(at),
+                    _ => answer,
+                };
+                self.answer(waiter, answer, None);
+            }
             Event::Import(_, waiter) => self.effects.push_back(Effect::Imported(waiter, imported)),
             Event::Watch(..) | Event::Control(..) | Event::Propose(_) | Event::OverQuota { .. } | Event::Stop
                 if self.stopping != Stopping::No => {}
@@ -27,6 +37,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             event => return Some(event),
         }
         None
+    }
+
+    /// Returns the answer for a transaction whose id was decided or is being decided: it needs no new decision.
+    fn decided_before(&self, txn: &TxnRequest) -> Option<Answer> {
+        self.undecided(txn).or_else(|| match self.resolver.known(txn.namespace, txn.id) {
+            Known::At(_, Some(body)) if body != txn.body_hash => Some(Answer::BodyMismatch),
+            Known::At(at, _) => Some(Answer::Stored(at)),
+            Known::Unknown | Known::OutsideWindow => None,
+        })
     }
 
     /// Answers the queued items of a group that has closed in the meantime, or that this node no longer leads: none of

@@ -146,8 +146,8 @@ impl World {
                 }
             }
             Answer::InFlight | Answer::Unknown => self.operations[at].in_doubt = true,
-            Answer::Expired | Answer::Fenced => {
-                self.report.fenced += u64::from(answer == Answer::Fenced);
+            Answer::Expired | Answer::Fenced(_) => {
+                self.report.fenced += u64::from(matches!(answer, Answer::Fenced(_)));
                 self.operations[at].known = Known::Never;
             }
             Answer::BodyMismatch => {

@@ -1,6 +1,6 @@
 //! Catches a member up with commits acknowledged on other nodes before it answers.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex, oneshot};
@@ -21,9 +21,15 @@ pub(crate) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum time between two rounds of queries to the other nodes. A request with an unknown key triggers one.
 const ROUNDS_INTERVAL: Duration = Duration::from_millis(20);
 
-/// When the node last began to catch up, and the result.
+/// The node's queries for everything acknowledged.
 #[derive(Default)]
-pub struct CatchUp(Mutex<Option<(Instant, Result<(), ServiceError>)>>);
+pub struct CatchUp {
+    /// When the node last began to learn the configuration, and the result.
+    configuration: Mutex<Option<(Instant, Result<(), ServiceError>)>>,
+    /// Whether the node has decided everything that was acknowledged before it started, by itself among others. Its
+    /// disk does not tell: it may have acknowledged entries that it did not know to be committed when its process ended.
+    since_start: AtomicBool,
+}
 
 impl NodeService {
     /// Waits until everything that a request must include is visible in all `stores`. Returns its deadline.
@@ -43,6 +49,14 @@ impl NodeService {
             session = Some(Session(acknowledged));
         } else if let Some(session) = session {
             self.check_session(session, until).await?;
+        }
+        if self.joined.is_some() && !self.catch_up.since_start.load(Ordering::Relaxed) {
+            let unknown = |reason| ServiceError::Unavailable {
+                detail: format!(
+                    "this node has just started, and cannot tell yet what it acknowledged before: {reason}"
+                ),
+            };
+            self.acknowledged(until).await.map_err(unknown)?;
         }
         if let Some(Session(epoch)) = session {
             let visible = self.until_visible(stores, epoch, until).await;
@@ -101,7 +115,10 @@ impl NodeService {
         let metrics = &self.shared.metrics.cluster;
         metrics.fresh_reads.inc();
         match timeout_at(until.into(), answer).await {
-            Ok(Ok(Some(epoch))) => Ok(epoch),
+            Ok(Ok(Some(epoch))) => {
+                self.catch_up.since_start.store(true, Ordering::Relaxed);
+                Ok(epoch)
+            }
             _ => {
                 metrics.fresh_read_failures.inc();
                 Err(self.obstacle())
@@ -116,7 +133,7 @@ impl NodeService {
     /// [`ServiceError::Unavailable`] if the other nodes do not reply.
     pub(crate) async fn catch_up_with_others(&self) -> Result<(), ServiceError> {
         let asked = Instant::now();
-        let mut last = self.catch_up.0.lock().await;
+        let mut last = self.catch_up.configuration.lock().await;
         if let Some((begun, result)) = &*last {
             if *begun >= asked {
                 return result.clone();

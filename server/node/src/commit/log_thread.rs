@@ -116,9 +116,9 @@ pub struct LogThreadContext {
     /// Held while the log is truncated, and while an embedded store starts to be refilled from it: nothing is truncated
     /// then.
     pub truncation: Arc<Mutex<()>>,
-    /// Returns the embedded stores that were refilled from the log while the node ran, each with the first epoch that
-    /// its disk lacks: their earlier reports do not count.
-    pub rebuilt: Box<dyn Fn() -> Vec<(StoreId, Epoch)> + Send>,
+    /// Returns the open embedded stores that the log waits for, each with the first epoch that its disk lacks. Reports
+    /// from before a store was opened do not count.
+    pub awaited: Box<dyn Fn() -> Vec<(StoreId, Epoch)> + Send>,
 }
 
 /// Reports a panic of the log thread to the sequencer: nothing would ever become durable again.
@@ -310,11 +310,11 @@ fn truncate(
     images: &Images,
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
-    let Some(_nothing_is_rebuilt) = context.truncation.try_lock() else {
+    let Some(_no_store_is_opening) = context.truncation.try_lock() else {
         // The next image retries.
         return Ok(());
     };
-    let stores = needed_by_stores(below, applied, (context.rebuilt)());
+    let stores = needed_by_stores(below, applied, (context.awaited)());
     // A consumer's offset retains the log beyond its age, but not beyond its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
     let below = stores.min(readers);
@@ -325,12 +325,12 @@ fn truncate(
     log.truncate(below)
 }
 
-/// Returns the first epoch at or below `below` that a store still needs. Entries in `applied` may predate the store's
-/// rebuild, so `rebuilt` counts too.
-fn needed_by_stores(below: Epoch, applied: &[(StoreId, Epoch)], rebuilt: Vec<(StoreId, Epoch)>) -> Epoch {
+/// Returns the first epoch at or below `below` that a store still needs. Entries in `applied` may predate the opening
+/// of a store that was declared embedded, or rebuilt, so `awaited` counts too.
+fn needed_by_stores(below: Epoch, applied: &[(StoreId, Epoch)], awaited: Vec<(StoreId, Epoch)>) -> Epoch {
     let is_waited_for = |store| applied.iter().any(|(known, _)| *known == store);
-    let rebuilt = rebuilt.into_iter().filter(|(store, _)| is_waited_for(*store));
-    applied.iter().copied().chain(rebuilt).map(|(_, needed)| needed).fold(below, Epoch::min)
+    let awaited = awaited.into_iter().filter(|(store, _)| is_waited_for(*store));
+    applied.iter().copied().chain(awaited).map(|(_, needed)| needed).fold(below, Epoch::min)
 }
 
 fn store_image(
@@ -404,7 +404,7 @@ mod tests {
             image: GroupCursors::new(),
             flush: Box::new(move |store: StoreId| noted.lock().push(store.0)),
             truncation: Arc::default(),
-            rebuilt: Box::new(Vec::new),
+            awaited: Box::new(Vec::new),
         };
         Parts { queue, jobs, context, group: opened.recovered.group, told }
     }
@@ -427,9 +427,9 @@ mod tests {
     #[test]
     fn a_store_that_is_filled_again_needs_what_its_disk_lacks_whatever_it_had_reported() {
         let applied = [(StoreId(1), Epoch(7)), (StoreId(2), Epoch(9))];
-        let needed = |rebuilt: &[(u32, u64)]| {
-            let rebuilt = rebuilt.iter().map(|(store, epoch)| (StoreId(*store), Epoch(*epoch)));
-            needed_by_stores(Epoch(8), &applied, rebuilt.collect()).0
+        let needed = |awaited: &[(u32, u64)]| {
+            let awaited = awaited.iter().map(|(store, epoch)| (StoreId(*store), Epoch(*epoch)));
+            needed_by_stores(Epoch(8), &applied, awaited.collect()).0
         };
         assert_eq!(needed(&[]), 7);
         assert_eq!(needed(&[(2, 3)]), 3);
@@ -443,7 +443,7 @@ mod tests {
         let Parts { queue, jobs, mut context, .. } = parts(dir.path());
         let asked = Arc::new(Mutex::new(0));
         let counted = Arc::clone(&asked);
-        context.rebuilt = Box::new(move || {
+        context.awaited = Box::new(move || {
             *counted.lock() += 1;
             Vec::new()
         });

@@ -60,7 +60,7 @@ impl NodeService {
             Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
             Answer::Expired => Err(ServiceError::TxnIdExpired),
             Answer::InFlight => Err(ServiceError::InFlight),
-            Answer::Fenced => Ok(fenced(self.shared.progress.last())),
+            Answer::Fenced(epoch) => Ok(fenced(epoch)),
             // An abort or a fence: the transaction posted under the id earlier is a separate matter.
             Answer::NotTaken => Err(self.not_closed()),
             Answer::Stopping => Err(stopping()),

@@ -364,6 +364,11 @@ impl EpochSource for Records {
         after: Lsn,
         take: &mut dyn FnMut(&EpochInput, &EpochOutcome) -> bool,
     ) -> Result<(), SourceError> {
+        // A record that is only in memory would be lost with it: the log, which is the journal, no longer contains it.
+        let oldest = self.log.oldest(store);
+        if after.next() < oldest {
+            return Err(SourceError::Truncated { oldest });
+        }
         if let Some(epoch) = self.cache.following(store, after) {
             take(&epoch.input, &epoch.outcome);
             return Ok(());

@@ -17,8 +17,9 @@ use tribunal_types::{LogId, Lsn, StoreSpec, Watermark};
 pub struct Opened<'a> {
     /// The store.
     pub store: EmbeddedStore,
-    /// Set if it must be refilled from the log. While this is held, the log is not truncated.
-    pub rebuilt: Option<MutexGuard<'a, ()>>,
+    /// While this is held, the log is not truncated. Held until the log waits for the store's flushes: reports of an
+    /// earlier declaration, or of files that were set aside, may still permit a truncation.
+    pub not_truncated: MutexGuard<'a, ()>,
 }
 
 /// Remedy for a store that cannot be refilled because its log does not begin with the first record.
@@ -59,13 +60,12 @@ pub fn open<'a>(
                         "the embedded store keeps the log's former name until its next record"
                     );
                 }
-                return Ok(Opened { store, rebuilt: None });
+                return Ok(Opened { store, not_truncated: truncation.lock() });
             }
         },
         Err(error @ EmbeddedError::Damaged(_)) => error.to_string(),
         Err(error) => return Err(error.to_string()),
     };
-    // Held until the caller counts the store as one that lacks everything.
     let not_truncated = truncation.lock();
     let oldest = log.oldest(spec.id);
     if oldest > Lsn(1) {
@@ -82,7 +82,7 @@ pub fn open<'a>(
         aside.display()
     );
     let store = open().map_err(|error| error.to_string())?;
-    Ok(Opened { store, rebuilt: Some(not_truncated) })
+    Ok(Opened { store, not_truncated })
 }
 
 /// Updates the log's name in the store, for example after a salvage. The log has just proved that it contains the

@@ -29,8 +29,8 @@ struct Place {
     /// Held by the thread that opens or closes it.
     turn: Arc<Mutex<()>>,
     open: Option<Arc<EmbeddedStore>>,
-    /// It was refilled from the log when it was opened: its earlier reports are void.
-    rebuilt: bool,
+    /// The log is not truncated past its last flush, whatever it reported before it was opened.
+    awaited: bool,
 }
 
 /// The embedded stores of a node.
@@ -69,22 +69,22 @@ impl EmbeddedStores {
         Arc::clone(&self.truncation)
     }
 
-    /// Returns the open stores that were refilled from the log, each with the first epoch that its disk lacks. May read
-    /// the disk.
-    pub fn rebuilt(&self) -> Vec<(StoreId, Epoch)> {
-        let rebuilt: Vec<(StoreId, Lsn)> = {
+    /// Returns the open stores that the log waits for, each with the first epoch that its disk lacks. May read the
+    /// disk.
+    pub fn awaited(&self) -> Vec<(StoreId, Epoch)> {
+        let awaited: Vec<(StoreId, Lsn)> = {
             let places = self.places.lock();
-            let open = places.by_store.iter().filter(|(_, place)| place.rebuilt);
+            let open = places.by_store.iter().filter(|(_, place)| place.awaited);
             open.filter_map(|(id, place)| Some((*id, place.open.as_ref()?.flushed()))).collect()
         };
         let lacked = |(store, flushed)| Some((store, self.records.epoch_after(store, flushed)?));
-        rebuilt.into_iter().filter_map(lacked).collect()
+        awaited.into_iter().filter_map(lacked).collect()
     }
 
     /// Records that the log waits for other members' copies instead of this one, whatever it needs.
     pub fn left_out(&self, store: StoreId) {
         if let Some(place) = self.places.lock().by_store.get_mut(&store) {
-            place.rebuilt = false;
+            place.awaited = false;
         }
     }
 
@@ -129,9 +129,8 @@ impl EmbeddedStores {
         let mut places = self.places.lock();
         let place = places.of(spec.id, &turn).ok_or_else(forgotten)?;
         match opened {
-            Ok((open, rebuilt)) => {
-                // Also set if it was rebuilt before and has not been filled since.
-                place.rebuilt |= rebuilt.is_some();
+            Ok((open, _not_truncated)) => {
+                place.awaited = true;
                 Ok(Arc::clone(place.open.insert(Arc::new(open))))
             }
             Err(reason) => {
@@ -141,14 +140,14 @@ impl EmbeddedStores {
         }
     }
 
-    fn open_files(&self, spec: &StoreSpec, bytes: u64) -> Result<(EmbeddedStore, Option<MutexGuard<'_, ()>>), String> {
+    fn open_files(&self, spec: &StoreSpec, bytes: u64) -> Result<(EmbeddedStore, MutexGuard<'_, ()>), String> {
         let source = Arc::new(self.records.clone()) as Arc<dyn EpochSource>;
         let is_member = self.records.member.is_some();
-        let Opened { store, rebuilt } =
+        let Opened { store, not_truncated } =
             embedded_files::open(&self.dir(spec.id), bytes, spec, &source, &self.truncation, is_member)?;
         let traces =
             |tracing| Arc::new(ApplyTraces::new(tracing, spec.id, spec.name.clone())) as Arc<dyn ApplyObserver>;
-        Ok((store.observed_by(self.tracing.clone().map(traces)), rebuilt))
+        Ok((store.observed_by(self.tracing.clone().map(traces)), not_truncated))
     }
 
     /// Closes a store, so that it is read from disk again: something may have been repaired there. Waits for its
@@ -291,7 +290,11 @@ mod tests {
         }
         stores.expect(STORE);
         drop(stores.open(&spec()).expect("opens"));
-        assert_eq!(stores.rebuilt(), [], "nothing was wrong");
+        assert_eq!(
+            stores.awaited(),
+            [(STORE, Epoch(2))],
+            "its first record is of that epoch, and is in memory at best"
+        );
         assert_eq!(stores.close(STORE), Ok(()));
         std::fs::write(stores.dir(STORE).join("damaged"), "a planted damage").expect("writes");
         let truncation = stores.truncation();
@@ -304,10 +307,10 @@ mod tests {
         assert!(!opens.is_finished() && stores.dir(STORE).join("damaged").exists(), "its log is being truncated");
         drop(truncates);
         assert_eq!(opens.join().expect("ends"), Ok(()));
-        assert_eq!(stores.rebuilt(), [(STORE, Epoch(2))], "its first record is of that epoch");
+        assert_eq!(stores.awaited(), [(STORE, Epoch(2))], "it lacks everything");
         assert!(truncation.try_lock().is_some(), "what it needs is known now");
         assert_eq!(stores.close(STORE), Ok(()));
-        assert_eq!(stores.rebuilt(), []);
+        assert_eq!(stores.awaited(), []);
     }
 
     #[tokio::test]

@@ -52,6 +52,7 @@ impl NodeService {
         spec.id = match check.map_err(refused)? {
             Declaration::New => StoreId(0),
             Declaration::Change(id) => {
+                self.must_have_its_records(id, &spec)?;
                 self.must_have_its_rows(id, &spec).await?;
                 id
             }
@@ -72,6 +73,24 @@ impl NodeService {
         Ok(Declared { spec, created })
     }
 
+    /// Refuses to make a store embedded if neither its log nor its former files contain all of its records.
+    fn must_have_its_records(&self, store: StoreId, spec: &StoreSpec) -> Result<(), ServiceError> {
+        let was_embedded = self.stores.declared(store).is_some_and(|store| store.spec.is_embedded());
+        let oldest = self.records.oldest(store);
+        if was_embedded || !spec.is_embedded() || oldest == Lsn(1) || self.pushes.flushed_to(store).next() >= oldest {
+            return Ok(());
+        }
+        Err(ServiceError::ClientMistake {
+            code: "records_truncated",
+            pointer: "/adaptor".into(),
+            detail: format!(
+                "the log of store '{}' begins at LSN {oldest}: an embedded store is filled from its log, which no longer has the \
+                 records before. Declare another store as embedded, and commit the rows to that",
+                spec.name
+            ),
+        })
+    }
+
     /// Refuses to make a store embedded if it has known rows that its log does not contain: their versions were
     /// imported for rows of an engine or a storage. Reads the store's whole log.
     async fn must_have_its_rows(&self, store: StoreId, spec: &StoreSpec) -> Result<(), ServiceError> {
@@ -81,7 +100,6 @@ impl NodeService {
         if was_embedded || !spec.is_embedded() || progress.rows == 0 {
             return Ok(());
         }
-        // Otherwise the store stays closed until its rows are loaded from elsewhere.
         if self.records.oldest(store) > Lsn(1) {
             return Ok(());
         }

@@ -16,9 +16,9 @@ impl Pushes {
         self.embedded.truncation()
     }
 
-    /// Returns the embedded stores that were refilled from the log, each with the first epoch that its disk lacks.
-    pub fn rebuilt(&self) -> Vec<(StoreId, Epoch)> {
-        self.embedded.rebuilt()
+    /// Returns the open embedded stores that the log waits for, each with the first epoch that its disk lacks.
+    pub fn awaited(&self) -> Vec<(StoreId, Epoch)> {
+        self.embedded.awaited()
     }
 
     /// Records that the log waits for other members' copies instead of this node's. Does not block.
@@ -63,6 +63,12 @@ impl Pushes {
             // Opening the store reports that.
             Err(_) => false,
         }
+    }
+
+    /// Returns the last record on disk in a store's files, which it may have from when it was embedded before; 0 without
+    /// readable files.
+    pub fn flushed_to(&self, store: StoreId) -> Lsn {
+        EmbeddedStore::flushed_in(&self.embedded.dir(store)).map_or(Lsn(0), |flushed| flushed.lsn)
     }
 
     /// Has an embedded store flush its memory to disk, on a separate thread.
