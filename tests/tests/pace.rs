@@ -34,7 +34,7 @@ impl Played {
         Self::with_images_every(u64::MAX, 0)
     }
 
-    /// An epoch counts as 1,000 bytes in addition to its items; `replayed` bytes were decided again at the start.
+    /// An epoch counts as 1,000 bytes in addition to its items; `replayed` epochs were decided again at the start.
     fn with_images_every(image_every_bytes: u64, replayed: u64) -> Played {
         let own = group(1);
         let start = ReplicaStart {
