@@ -311,7 +311,7 @@ fn kill_minus_nine_during_rewrites_loses_nothing() {
                 break;
             }
         }
-        // The child compacts every few rounds, every few milliseconds.
+        // The child compacts every few rounds; a compaction takes some milliseconds.
         std::thread::sleep(Duration::from_micros(random.below(12_000)));
         child.kill().unwrap();
         child.wait().unwrap();

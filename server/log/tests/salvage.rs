@@ -292,7 +292,7 @@ fn a_lagging_mark_does_not_hide_what_is_lost() {
     fs::remove_file(damaged.0.0.join("mark")).unwrap();
     let report = salvage(&damaged.0.0).unwrap();
     assert_eq!(report.entries, Some((1, 19)));
-    // The last entry was synced after every record of a sync was written.
+    // Everything that records syncs was written before the last entry was synced.
     let lost = report.lost.unwrap();
     assert!((EPOCHS - 20..=EPOCHS - 19).contains(&lost), "{lost}");
     assert_eq!(report.stranded, EPOCHS - 20);
@@ -409,7 +409,7 @@ fn a_salvaged_log_that_begins_after_an_image_is_not_opened_without_it() {
     let first = salvage(&damaged.0.0).unwrap();
     let images = damaged.0.0.join("images");
     for image in fs::read_dir(&images).unwrap() {
-        // The log that was set aside has the same file name.
+        // The log that was set aside has a link to the same file.
         fs::remove_file(image.unwrap().path()).unwrap();
     }
     let refused = damaged.0.open().err().unwrap();
