@@ -101,7 +101,7 @@ fn stream_of_one(node: &Node, key: &str, line: &Value) -> String {
     raw(node, request.as_bytes())
 }
 
-/// The responses of the three requests that access a tenant's rows in bulk.
+/// Responses of the three requests that can carry several rows or commits of a tenant.
 struct Ways {
     stream: String,
     read: support::Response,

@@ -15,7 +15,7 @@ use support::{Node, eventually, eventually_within, new_id};
 /// If a start takes longer, the report includes the node's log output.
 const SLOW_START: Duration = Duration::from_secs(5);
 
-/// The rows written meanwhile amount to several times the log.
+/// Long, because the rows written meanwhile go to disk several times.
 const TRUNCATED_WITHIN: Duration = Duration::from_secs(600);
 
 /// A node's counters cover its own clients, so those of all nodes add up, and the shares are right on each.

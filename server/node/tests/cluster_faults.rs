@@ -57,7 +57,7 @@ fn start(nodes: u16, level: &'static str) -> (Cluster, Links, Clients) {
     (cluster, links, clients)
 }
 
-/// Returns rounds of all faults, each round shuffled, with `count` rounds.
+/// Returns the first `count` faults of shuffled rounds, each with one fault of every kind listed here.
 fn schedule(seed: u64, count: usize) -> Vec<Trouble> {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut all = Vec::new();

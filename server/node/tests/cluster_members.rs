@@ -305,7 +305,7 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
         let read = cluster.node(2).post("/v1/stores/kv/rows/read", &fresh);
         (read.status == 200).then(|| assert_eq!(read.body["rows"][0]["value"], 1))
     });
-    // It stays drained after a restart, and it votes: the other nodes need no more than that while one of them is down.
+    // It stays drained after a restart, and it still votes: the cluster keeps its majority while another node is down.
     assert!(cluster.take(2).stop().success());
     cluster.start_node(2);
     cluster.take(3).kill();
