@@ -254,8 +254,8 @@ proptest! {
         let decoded = decode_batch(&bytes, group, &keyer);
         prop_assert_eq!(decoded.as_ref(), Ok(&batch));
         for cut in 0..bytes.len() {
-            // The record ends with the values. A cut that leaves every span intact is only detected by the length of the
-            // frame around the record.
+            // The record ends with the values. A cut that leaves every span intact is only detected by the length of
+            // the frame around the record.
             let decoded = decode_batch(&bytes[..cut], group, &keyer);
             prop_assert!(decoded.is_err() || decoded.is_ok_and(|d| d.values.len() < batch.values.len()));
         }

@@ -251,7 +251,8 @@ fn aborted_writes_are_invisible(cluster: &Cluster, nodes: [&Node; 2], level: &st
     assert!(rows.values(cluster, "x").iter().all(|value| value == "before"));
 }
 
-/// OTV: a transaction that has read one row of another transaction on one node does not read the other row as it was before.
+/// OTV: a transaction that has read one row of another transaction on one node does not read the other row as it was
+/// before.
 fn an_observed_transaction_does_not_vanish(nodes: [&Node; 3], level: &str) {
     let rows = Rows::new([nodes[0], nodes[1]], format!("OTV/{level}"));
     let both = Does { reads: &[], scans: false, writes: &[("put", "x"), ("put", "y")] };

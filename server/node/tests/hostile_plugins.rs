@@ -1,5 +1,6 @@
-//! Hostile components: each is rejected with the reason, leaves nothing on the node, and does not affect the active plugins.
-//! One that passes all checks and fails later is replaced by the native fallback, shows in health, and is rolled back.
+//! Hostile components: each is rejected with the reason, leaves nothing on the node, and does not affect the active
+//! plugins. One that passes all checks and fails later is replaced by the native fallback, shows in health, and is
+//! rolled back.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;

@@ -1,5 +1,5 @@
-//! Plugins in C: created with `tribunal plugin new --lang c`, edited, built with a C compiler for WebAssembly, tested, and
-//! activated. If the machine has no such compiler, the tests print that they are skipped.
+//! Plugins in C: created with `tribunal plugin new --lang c`, edited, built with a C compiler for WebAssembly, tested,
+//! and activated. If the machine has no such compiler, the tests print that they are skipped.
 
 mod support;
 #[path = "support/plugin.rs"]

@@ -1,6 +1,7 @@
-//! Plugins in JavaScript: created with `tribunal plugin new --lang js`, edited, built together with a JavaScript engine,
-//! tested, and activated. Compiling that engine takes most of a minute of CPU time, so only the rule and the adaptor are
-//! tested end to end; the validator's source runs in Node.js. Without Node.js, the tests print that they are skipped.
+//! Plugins in JavaScript: created with `tribunal plugin new --lang js`, edited, built together with a JavaScript
+//! engine, tested, and activated. Compiling that engine takes most of a minute of CPU time, so only the rule and the
+//! adaptor are tested end to end; the validator's source runs in Node.js. Without Node.js, the tests print that they
+//! are skipped.
 
 mod support;
 #[path = "support/plugin.rs"]

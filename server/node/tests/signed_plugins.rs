@@ -1,5 +1,6 @@
-//! A node with signers in its configuration only accepts and activates plugins that one of them has signed: access to the
-//! API does not suffice to run code. Keys are generated with `tribunal plugin keygen`, and with OpenSSL if installed.
+//! A node with signers in its configuration only accepts and activates plugins that one of them has signed: access to
+//! the API does not suffice to run code. Keys are generated with `tribunal plugin keygen`, and with OpenSSL if
+//! installed.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;

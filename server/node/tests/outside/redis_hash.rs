@@ -7,8 +7,8 @@ use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request
 use tribunal_plugin_sdk::traces::Traces;
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
-/// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then per row the number of its fields and
-/// each field's name and value; a row without fields is deleted.
+/// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then per row the number of its fields
+/// and each field's name and value; a row without fields is deleted.
 const APPLY: &str = r"
 local at = redis.call('GET', KEYS[1]) or '0'
 if at ~= ARGV[1] then return redis.error_reply('MOVED ' .. at) end

@@ -1,4 +1,5 @@
-//! The push loop and the RESP transport against a real redis-server that is killed, restarted, and restored from a backup.
+//! The push loop and the RESP transport against a real redis-server that is killed, restarted, and restored from a
+//! backup.
 
 mod adaptor;
 mod log;
