@@ -1,7 +1,8 @@
-//! The anomaly table (Hermitage in our form), for all four levels, each case on: one node, two nodes in one epoch, and
-//! the next epoch; with all rows in one shard, and with rows on different shards. Aborts must give the right reason.
+//! The anomaly table (Hermitage in our notation) at all four levels. Each case runs on one node, on two nodes within
+//! one epoch, and across two epochs, with all rows in one shard and with rows on different shards. Aborts must report
+//! the right reason.
 //!
-//! G1b (a write set that writes one row twice) is refused before it reaches the core, and tested with the API.
+//! G1b (a write set that writes one row twice) is rejected before it reaches the core; an API test covers it.
 
 use tribunal_tests::script::check;
 
@@ -15,8 +16,8 @@ enum Place {
     NextEpoch,
 }
 
-/// Plays a case at every level and place, in one shard and in eight. `{T2}` and `{next}` stand for the place of the
-/// second transaction, `{L}` for the level. `expect` fills `{1}`, `{2}` and so on with what is to happen.
+/// Plays a case at every level and place, in one shard and in eight. `{T2}` and `{next}` expand to the place of the
+/// second transaction, `{L}` to the level. `expect` provides the expected results for `{1}`, `{2}` and so on.
 fn every_way(case: &str, expect: impl Fn(&str, bool) -> Vec<&'static str>) {
     for level in LEVELS {
         for place in [Place::OneNode, Place::TwoNodes, Place::NextEpoch] {
@@ -57,7 +58,7 @@ fn g0_dirty_writes_are_never_mixed() {
 
 #[test]
 fn g1a_aborted_writes_are_never_read() {
-    // Transaction 1 gives up, or is aborted: its 101 is in no log, and a reader of 10 is right.
+    // Transaction 1 gives up or is aborted: its 101 is in no log, and a reader that saw 10 is right.
     every_way(
         "epoch
          T1 {L} @1 put x=101 upd q=1                => row_missing join: write q
@@ -164,7 +165,7 @@ fn p4_lost_update() {
 
 #[test]
 fn g_single_read_skew() {
-    // Transaction 2 read x before, and y after transaction 1; in one epoch it can only have read both before.
+    // Transaction 2 read x before transaction 1, and y after it; within one epoch it can only have read both before.
     every_way(
         "epoch
          T1 {L} @1 put x=12 put y=18                => ok
@@ -224,7 +225,7 @@ fn fekete_a_read_only_transaction_sees_no_order_that_never_existed() {
         |level, next| match (level, next) {
             ("rr" | "ser", true) => vec!["read_conflict validate: read y seen T0 now T1", "T0", "3"],
             (_, true) => vec!["ok", "T2", "3"],
-            // In one epoch the reader comes first, and no transaction can have seen (10, 25).
+            // Within one epoch the reader comes first, and no transaction can have seen (10, 25).
             (_, false) => vec!["ok", "T2", "2"],
         },
     );
@@ -253,7 +254,8 @@ fn fekete_a_read_only_transaction_sees_no_order_that_never_existed() {
 
 #[test]
 fn long_fork_readers_agree_on_the_order_of_writers() {
-    // One sees transaction 1 without 2, the other one 2 without 1. If both wrote in one epoch, neither state ever was.
+    // One reader sees transaction 1 without 2, the other 2 without 1. If both wrote in one epoch, neither state ever
+    // existed.
     every_way(
         "epoch
          T1 {L} @1 upd x=11                         => ok
@@ -278,7 +280,7 @@ fn long_fork_readers_agree_on_the_order_of_writers() {
 
 #[test]
 fn fractured_reads_across_stores() {
-    // Transaction 2 sees what transaction 1 wrote in one store, and not what it wrote in the other.
+    // Transaction 2 sees the write of transaction 1 in one store, but not its write in the other.
     every_way(
         "epoch
          F ser @1 put sql/y=20                      => ok
@@ -301,7 +303,7 @@ fn fractured_reads_across_stores() {
 
 #[test]
 fn mixed_levels_each_transaction_gets_what_its_own_level_promises() {
-    // Write skew: a serializable transaction excludes it only as far as its own reads go.
+    // Write skew: a serializable transaction excludes it only for its own reads.
     let (stale, order) = (
         "read_conflict validate: read x seen T0 now T1",
         "order_conflict merge: read x seen T0 by T1; merge: write y by T1",

@@ -1,5 +1,5 @@
-//! The fold of the control log: on random histories, and told by hand. `TRIBUNAL_MODEL_CASES` sets how many histories
-//! (10,000 if unset).
+//! The fold of the control log, on random histories and on hand-written ones. `TRIBUNAL_MODEL_CASES` sets the number of
+//! histories (10,000 if unset).
 
 use proptest::test_runner::{Config, TestCaseError, TestRunner};
 use tribunal_core::control::{Applied, Effect, Moment, Refusal, ReplicatedState};
@@ -20,7 +20,7 @@ fn random_histories_add_up_to_one_state_from_every_image() {
     }
 }
 
-/// A control log and what it adds up to.
+/// A control log and the state that it folds to.
 #[derive(Default)]
 struct Log(ReplicatedState, Vec<NodeId>);
 
@@ -44,7 +44,7 @@ fn key(id: &str, tenant: &str) -> ControlChange {
     ControlChange::CreateKey(ApiKey { id: id.into(), namespace_name: tenant.into(), ..ApiKey::default() })
 }
 
-/// Both proposers have seen nothing of each other: neither knows a number.
+/// Neither proposer has seen the other's entries, so neither knows which number the other takes.
 #[test]
 fn two_proposers_race_for_the_same_names_and_for_others() {
     let mut log = Log::default();
@@ -127,7 +127,7 @@ fn report_of(problem: &str) -> ComponentReport {
     ComponentReport { engine: "a".into(), problem: problem.into() }
 }
 
-/// An activation counts only after every member of that moment has reported, whatever its proposer has seen.
+/// An activation counts only after every current member has reported, whatever its proposer has seen.
 #[test]
 fn an_announced_plugin_is_activated_when_every_member_has_it_ready() {
     let mut log = Log(ReplicatedState::default(), vec![NodeId(1), NodeId(2)]);
@@ -149,7 +149,7 @@ fn an_announced_plugin_is_activated_when_every_member_has_it_ready() {
     log.1.pop();
     assert!(matches!(log.write(&activate()), Ok(Effect::PluginActivated { holds: true, .. })));
     assert_eq!(log.write(&ControlChange::ForgetPlugin { digest }), Err(Refusal::PluginInUse));
-    // During an upgrade, a member has another engine: none of them could decide as the other does.
+    // During an upgrade, a member runs another engine version: the members could not decide alike.
     let other = ComponentReport { engine: "b".into(), ..report_of("") };
     assert!(log.write(&ControlChange::ReportComponent { digest, node: NodeId(2), report: other }).is_ok());
     for by in [FilledBy::Request, FilledBy::Rollback] {
@@ -157,7 +157,7 @@ fn an_announced_plugin_is_activated_when_every_member_has_it_ready() {
     }
 }
 
-/// A deletion and an activation on two nodes meet: whichever is agreed on first counts.
+/// A deletion and an activation on two nodes race: the first to commit counts.
 #[test]
 fn a_deleted_plugin_is_not_activated() {
     let mut log = Log(ReplicatedState::default(), vec![NodeId(1)]);
@@ -171,7 +171,7 @@ fn a_deleted_plugin_is_not_activated() {
     }
 }
 
-/// Every member notices the faults of a plugin, and one of them late: what holds by then is not rolled back.
+/// Every member reports the faults of a plugin, one of them late: an activation in force by then is not rolled back.
 #[test]
 fn a_late_notice_of_faults_does_not_roll_the_next_activation_back() {
     let mut log = Log::default();

@@ -1,6 +1,7 @@
-//! When a replica proposes that a store be detached which holds the log back: a storage that has not told what it has
-//! since its push was started has the whole quota from there, and only the node that pushes to it proposes anything. Of an embedded
-//! store, of which every member has a copy, nothing is proposed while there are others: what the log waits for is checked instead.
+//! When a replica proposes to detach a store that holds the log back. A storage that has reported no position since its
+//! push started may lag by the whole quota from that start, and only the node that pushes to it proposes anything.
+//! Every member has a copy of an embedded store, so its detachment is never proposed while there are other members; the
+//! tests check instead which epoch the log waits for.
 
 use std::time::Duration;
 
@@ -19,9 +20,9 @@ use tribunal_types::{
 };
 
 const STORE: StoreId = StoreId(1);
-/// The entry that names the node that pushes.
+/// The control entry that names the pushing node.
 const PUSH: ControlIndex = ControlIndex(9);
-/// The last epoch that was decided when the push was started.
+/// The last epoch decided when the push started.
 const FROM: u64 = 1000;
 
 struct Played {
@@ -30,7 +31,7 @@ struct Played {
 }
 
 impl Played {
-    /// Node 1, which starts after epoch 1000 of a log with records of the store. `pusher` pushes to its storage.
+    /// Node 1, started after epoch 1000 of a log with records of the store. `pusher` pushes to its storage.
     fn new(pusher: Option<u16>) -> Played {
         let spec = StoreSpec { id: STORE, adaptor: Some("redis".into()), ..StoreSpec::default() };
         let pusher = pusher.map(|node| Pusher { node: NodeId(node), since: PUSH });
@@ -38,7 +39,7 @@ impl Played {
         Played::of(DeclaredStore { spec, generation, pusher, ..DeclaredStore::default() }, 1)
     }
 
-    /// The same, of an embedded store, and with so many members.
+    /// The same for an embedded store with `members` members.
     fn embedded(members: u16) -> Played {
         let spec = StoreSpec { id: STORE, adaptor: Some(EMBEDDED_ADAPTOR.into()), ..StoreSpec::default() };
         Played::of(DeclaredStore { spec, generation: PUSH, ..DeclaredStore::default() }, members)
@@ -96,23 +97,23 @@ impl Played {
         proposed
     }
 
-    /// What its copy of an embedded store reports.
+    /// Delivers a report of its copy of an embedded store.
     fn reports(&mut self, report: PushReport) {
         assert_eq!(self.step(Event::Pushed { store: STORE, generation: PUSH, report }), []);
     }
 
-    /// Returns how far it tells the others that its copy is on its disk, if it is whole.
+    /// Returns the position up to which it reports its copy durable, if the copy is whole.
     fn tells(&self) -> Option<Lsn> {
         self.replica.pushed_by(NodeId(1)).map(|at| at.acked).next()
     }
 
-    /// Another node tells that its copy has everything up to this record on its disk.
+    /// Delivers another node's report that its copy is durable up to this record.
     fn told(&mut self, from: u16, acked: u64) {
         let stores = vec![StorageAt { store: STORE, push: PUSH, acked: Lsn(acked) }];
         assert_eq!(self.step(Event::PushesReported { from: NodeId(from), stores }), []);
     }
 
-    /// The quota leaves the epochs from `bound` on, and the copy is broken. Returns whether the log is kept for it.
+    /// Raises the quota's bound to `bound` while the copy is broken. Returns whether the log is retained for it.
     fn keeps_log_at(&mut self, bound: u64) -> bool {
         let complaint = Some("no space".to_owned());
         self.replica.step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint, opens_at: None }, self.now);
@@ -124,13 +125,13 @@ impl Played {
         kept
     }
 
-    /// Returns what the log waits for.
+    /// Returns the epoch that the log waits for.
     fn waits_for(&self) -> u64 {
         let [(STORE, epoch)] = self.replica.applied()[..] else { panic!("one store") };
         epoch.0
     }
 
-    /// The quota leaves the epochs from `bound` on. Returns whether the replica proposes to detach the store.
+    /// Raises the quota's bound to `bound`. Returns whether the replica proposes to detach the store.
     fn detaches_at(&mut self, bound: u64) -> bool {
         match self
             .step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint: None, opens_at: None })
@@ -174,7 +175,7 @@ fn only_the_node_that_pushes_proposes_to_detach() {
     assert!(!played.detaches_at(FROM + 500));
 }
 
-/// What a copy reports that has records up to this one, and whose next flush fails.
+/// The report of a copy that has records up to this one and whose next flush fails.
 fn broken_at(lsn: u64) -> PushReport {
     PushReport { rewound: Some(Lsn(lsn)), stopped: true, ..PushReport::default() }
 }
@@ -190,7 +191,7 @@ fn the_log_waits_for_whole_copies_of_others_instead_of_a_broken_one_and_keeps_wh
     played.told(2, 20);
     assert!(!played.keeps_log_at(600), "node 2 has it");
     assert_eq!(played.waits_for(), FROM - 1, "and lacks the last records");
-    // Node 2 goes away, or its copy breaks as well. What was counted on is on its disk; more is not.
+    // Node 2 disconnects, or its copy breaks as well. The records counted on are on its disk; later ones are not.
     played.now.monotonic += Duration::from_secs(60);
     assert!(played.keeps_log_at(FROM + 1) && played.waits_for() == FROM - 1);
     played.told(3, 50);

@@ -1,5 +1,5 @@
-//! A planted bug: one node of a cluster decides an epoch otherwise than all others. The members must find that out while they
-//! run, by what they tell each other, and that node must stop, and no other.
+//! A planted bug: one node of a cluster decides an epoch differently from all others. The running members must detect
+//! it from their exchanged reports, and only that node must stop.
 //!
 //! `cargo test -p tribunal-tests --features planted-bugs --test divergence`
 
@@ -21,6 +21,6 @@ fn a_node_that_decides_otherwise_stops() {
         assert!(wrong.contains(&stops) && wrong.contains("diverged"), "seed {seed}: {wrong}");
         named += u64::from(wrong.contains("from that of a majority"));
     }
-    // While others are slow or cut off, the node does not learn whether they agree with each other.
+    // While other nodes are slow or cut off, the node cannot learn whether they agree with each other.
     assert!(named > SEEDS / 2, "only {named} of {SEEDS} could tell what the majority has");
 }

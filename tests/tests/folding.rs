@@ -1,4 +1,5 @@
-//! Folding of group logs and visibility, on random histories, against the plainest account of both.
+//! Folding of group logs and visibility, on random histories, against the simplest possible model
+//! of both.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -8,7 +9,7 @@ use tribunal_core::visibility::Visibility;
 use tribunal_tests::folding::{Seen, arrival, check, history};
 use tribunal_types::{Epoch, Lsn, StoreId};
 
-/// The histories have to contain what they are meant to test.
+/// The histories must contain the cases they are meant to test.
 #[test]
 fn random_histories_join_close_wait_and_share_epochs() {
     let mut runner = TestRunner::deterministic();

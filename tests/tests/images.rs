@@ -1,5 +1,5 @@
-//! Images of the resolver's state: taken and restored they change nothing, and a damaged one is refused, not loaded
-//! and no crash.
+//! Images of the resolver's state: taking and restoring one changes nothing; a damaged one is refused, neither loaded
+//! nor a crash.
 
 use std::sync::{Mutex, OnceLock};
 
@@ -49,7 +49,7 @@ fn busy_image() -> &'static StateImage {
     IMAGE.get_or_init(|| busy_cluster().resolver.image())
 }
 
-/// An image with every column sorted: the order within one is free.
+/// An image with every column sorted: the order within a column is arbitrary.
 fn sorted(mut image: StateImage) -> StateImage {
     image.columns.iter_mut().for_each(|column| column.words.sort_unstable());
     image.blobs.iter_mut().for_each(|blob| blob.bytes.sort_unstable());
@@ -72,7 +72,7 @@ fn another_number_of_partitions_changes_nothing_of_the_state() {
     }
 }
 
-/// A validator with fuel for so many reads a call.
+/// A validator with fuel for this number of reads per call.
 struct Fuelled(usize);
 
 impl Validator for Fuelled {
@@ -82,7 +82,7 @@ impl Validator for Fuelled {
     }
 }
 
-/// A busy epoch under a validator that has fuel for half of it in one call.
+/// A busy epoch under a validator whose fuel covers half of it per call.
 fn with_little_fuel(start: u16, then: Option<u16>) -> EpochOutcome {
     let config = ResolverConfig { shards: start, ..ResolverConfig::default() };
     let mut cluster = Cluster::new(1, Keying::Hashed, config, &[tracked(1, "kv")]);
@@ -112,7 +112,7 @@ fn partitions_of_the_control_log_decide_which_calls_fail_whatever_a_node_started
     }
 }
 
-/// Judges natively, and keeps which ranges had changed, call by call.
+/// Judges natively and records which ranges had changed, call by call.
 #[derive(Default)]
 struct Observer(Mutex<Vec<Vec<u8>>>);
 
@@ -179,7 +179,7 @@ fn an_image_of_a_restored_resolver_is_the_same_image() {
     }
 }
 
-/// What happens to a column.
+/// A modification of a column.
 #[derive(Clone, Debug)]
 enum Damage {
     Cut(usize),
@@ -231,7 +231,7 @@ proptest! {
     fn a_damaged_image_is_refused_or_read_but_never_a_crash(damages in vec(damage(), 1..4)) {
         let mut image = busy_image().clone();
         damages.iter().for_each(|(column, damage)| apply(&mut image, *column, damage));
-        // Only a panic can fail here: what was changed may well make another valid image.
+        // Only a panic can fail here: the modified image may well be valid.
         drop(Resolver::restore(ResolverConfig::default(), image));
     }
 }

@@ -1,4 +1,5 @@
-//! A replica and the code that decides its epochs: it passes none whose code is not there, and tells which activation failed.
+//! A replica and the code that decides its epochs: it passes no epoch whose code is missing, and reports which
+//! activation failed.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +21,7 @@ use tribunal_types::{
     PluginActivation, PluginSlot, TxnId,
 };
 
-/// What the code of a test does.
+/// The behaviour of a test's code.
 #[derive(Default)]
 struct Code {
     is_missing: Cell<bool>,
@@ -72,7 +73,7 @@ impl Played {
             visibility: Visibility::new(Epoch(0)),
             control: ControlIndex(0),
             resolver: Resolver::new(ResolverConfig::default()),
-            // The other member leads nothing, and has sealed what it is asked for.
+            // The other member leads nothing, and has sealed everything requested from it.
             epochs: Epochs::new(&[group(2)], Epoch(1), 0),
             replicated: ReplicatedState::default(),
             run: 7,
@@ -93,7 +94,7 @@ impl Played {
         Played { code, replica: Replica::new(start, Now::default()), time_ms: 0 }
     }
 
-    /// Brings an event; returns the epochs that were decided, and which activations failed.
+    /// Delivers an event; returns the decided epochs and the failed activations.
     fn step(&mut self, event: Event<Numbered>) -> (Vec<u64>, Vec<u64>) {
         self.time_ms += 100;
         let monotonic = Duration::from_millis(self.time_ms);
@@ -110,7 +111,7 @@ impl Played {
         (decided, failed)
     }
 
-    /// An entry of the other member for one epoch, with an item.
+    /// Delivers the other member's entry for one epoch, with an item.
     fn entry(&mut self, epoch: u64, control: u64) -> (Vec<u64>, Vec<u64>) {
         let fence = FenceItem { id: TxnId([epoch as u8; 16]), namespace: NamespaceId(0) };
         let batch = Batch {
@@ -153,7 +154,7 @@ fn faults_name_the_activation_that_failed() {
     assert_eq!(played.entry(1, 0), (vec![1], vec![]), "nothing is active");
     played.activate(1);
     played.activate(2);
-    // Epoch 2 carries both, and 3 is the first one that they count for.
+    // Epoch 2 carries both; 3 is the first epoch for which they count.
     assert_eq!(played.entry(2, 2).0, [2]);
     assert_eq!(played.entry(3, 2), (vec![3], vec![2]));
     played.activate(3);

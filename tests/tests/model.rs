@@ -1,5 +1,5 @@
-//! The core against the naive oracle, on random small worlds. `TRIBUNAL_MODEL_CASES` sets how many (10,000 if unset);
-//! a failure prints the smallest world that still fails.
+//! The core against the naive oracle, on random small worlds. `TRIBUNAL_MODEL_CASES` sets the number of worlds (10,000
+//! if unset); a failure prints the smallest world that still fails.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use tribunal_tests::model::{Tally, check};
 
 const CASES_DEFAULT: u32 = 10_000;
 
-/// What must have happened at least once in so many worlds, or the worlds are too tame to prove anything.
+/// Events that must occur at least once over all worlds; otherwise the worlds are too tame to prove anything.
 const MUST_HAPPEN: [&str; 23] = [
     "body mismatch",
     "early abort",
@@ -37,7 +37,7 @@ const MUST_HAPPEN: [&str; 23] = [
     "validate write_conflict",
 ];
 
-/// Returns the number of cases, a share of what is asked for.
+/// Returns this test's share of the requested number of cases.
 fn cases(share: u32) -> u32 {
     let cases = std::env::var("TRIBUNAL_MODEL_CASES").ok();
     let cases = cases.map_or(CASES_DEFAULT, |n| n.parse().expect("TRIBUNAL_MODEL_CASES is a number"));

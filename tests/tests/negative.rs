@@ -1,5 +1,5 @@
-//! Planted bugs: each one must be caught, by the model and by a script made for it, and neither may fail without
-//! it. The switch is one for the whole process, so everything runs in one test, one bug after the other.
+//! Planted bugs: the model and a script written for the bug must both catch it, and neither may fail without it. The
+//! switch is process-wide, so one test runs all bugs in sequence.
 //!
 //! `cargo test -p tribunal-tests --features planted-bugs --test negative`
 
@@ -18,13 +18,13 @@ use tribunal_tests::{control, model, replicas, script};
 /// Worlds that the model may need to find a bug.
 const WORLDS_MAX: u32 = 20_000;
 
-/// Seeds that a simulated cluster may need.
+/// Seeds that a simulated cluster may need to find a bug.
 const SEEDS_MAX: u64 = 300;
 
-/// Every so many worlds is one of many epochs: some bugs show only in rows that others wrote several times.
+/// One in this many worlds has many epochs: some bugs show only in rows that several transactions have written.
 const LONG_WORLD_EVERY: u32 = 50;
 
-/// A story that the bug spoils.
+/// A script whose outcome the bug changes.
 fn story(bug: Bug) -> &'static str {
     match bug {
         Bug::NumberGivenTwice | Bug::ChangeAppliedAgain => unreachable!("epochs tell nothing of the control log"),
@@ -239,12 +239,12 @@ fn story(bug: Bug) -> &'static str {
     }
 }
 
-/// Folds a history that a bug of the fold spoils.
+/// Folds a history whose result a bug of the fold changes.
 fn folding_story(bug: Bug) -> Result<(), String> {
     let items = |items| EntryChoice { length: 1, items, ..EntryChoice::default() };
     let learned = |learned, entry| EntryChoice { learned, ..entry };
     let logs = match bug {
-        // The second epoch may only be resolved once the control entry is there.
+        // The second epoch must not be resolved before the control entry is known.
         Bug::BarrierSkipped => vec![vec![learned(1, items([1, 0, 0])), items([1, 0, 0])]],
         // Node 2 seals the first epoch empty, and knows a control entry.
         Bug::EmptyEntrysControlLost => {
@@ -267,7 +267,7 @@ fn replica_histories_until_caught() -> Option<u32> {
     })
 }
 
-/// Returns after how many histories the model of the fold catches whatever is planted.
+/// Returns the number of histories after which the model of the fold catches the planted bug.
 fn histories_until_caught() -> Option<u32> {
     let mut runner = TestRunner::deterministic();
     (1..=WORLDS_MAX).find(|_| {
@@ -276,12 +276,12 @@ fn histories_until_caught() -> Option<u32> {
     })
 }
 
-/// Tells whether a check fails; a panic of the core counts as failing.
+/// Returns whether a check fails; a panic of the core counts as a failure.
 fn is_caught(check: impl FnOnce() -> Result<(), String>) -> bool {
     !matches!(catch_unwind(AssertUnwindSafe(check)), Ok(Ok(())))
 }
 
-/// Returns after how many worlds the model catches whatever is planted.
+/// Returns the number of worlds after which the model catches the planted bug.
 fn worlds_until_caught() -> Option<u32> {
     let mut runner = TestRunner::deterministic();
     (1..=WORLDS_MAX).find(|number| {
@@ -294,7 +294,7 @@ fn worlds_until_caught() -> Option<u32> {
     })
 }
 
-/// Returns after how many histories the model of the control log catches whatever is planted.
+/// Returns the number of histories after which the model of the control log catches the planted bug.
 fn control_histories_until_caught() -> Option<u32> {
     let mut runner = TestRunner::deterministic();
     (1..=WORLDS_MAX / 10).find(|_| {
@@ -303,10 +303,10 @@ fn control_histories_until_caught() -> Option<u32> {
     })
 }
 
-/// Returns the faults to play with a bug. Some need what happens too seldom among all of them.
+/// Returns the faults to inject for a bug. Some bugs need events that are too rare when all faults are enabled.
 fn faults_that_show(bug: Bug) -> Faults {
     match bug {
-        // Peers are asked when a link is cut.
+        // Peers are queried when a link is cut.
         Bug::PeersGapsFolded => Faults::Only(Fault::Bridge),
         // A removal, an admission and a lost disk, within a second.
         Bug::NewGroupWithoutLeaving | Bug::EndsBeforeItIsForgotten => Faults::OfMembers,
@@ -315,17 +315,17 @@ fn faults_that_show(bug: Bug) -> Faults {
     }
 }
 
-/// Returns the seeds to play with a bug. What takes a rare order of events is looked for where it is known to happen.
+/// Returns the seeds to play with a bug. A bug that needs a rare order of events uses seeds known to produce it.
 fn seeds_that_show(bug: Bug) -> RangeInclusive<u64> {
     match bug {
-        // Only components that starve depend on it.
+        // Only starving components depend on it.
         Bug::WindowKeysDealt => 13_120..=13_120,
         Bug::EndsBeforeItIsForgotten => 201..=200 + SEEDS_MAX,
         _ => 1..=SEEDS_MAX,
     }
 }
 
-/// Returns the first of some seeds with which a simulated cluster notices whatever is planted.
+/// Returns the first of these seeds with which a simulated cluster detects the planted bug.
 fn seeds_until_caught(faults: Faults, mut seeds: RangeInclusive<u64>) -> Option<u64> {
     seeds.find(|&seed| {
         is_caught(|| play(Run { seed, trace: false, planted: None, faults }).map(drop).map_err(|wrong| wrong.0))
@@ -374,14 +374,14 @@ fn every_planted_bug_is_caught() {
             missed.push((bug, true, by_model));
         }
     }
-    // In a cluster of members that work, no entry is void: only histories of replicas have some.
+    // In a cluster of healthy members no entry is void: only histories of replicas contain void entries.
     plant(Some(Bug::VoidCounted));
     if replica_histories_until_caught().is_none() {
         missed_by_replicas.push(Bug::VoidCounted);
     }
     let others =
         [Bug::BarrierSkipped, Bug::AnswersShifted, Bug::ReplayExecutes, Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
-    // What all nodes decide alike, and wrongly, is the oracle's to notice.
+    // A wrong decision that all nodes agree on is for the oracle to detect.
     let by_the_oracle = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,

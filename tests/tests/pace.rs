@@ -1,5 +1,5 @@
-//! When a replica seals while an earlier batch of its own waits for the other nodes: what comes gathers for a while, unless others wait
-//! for it. And after how many epochs it takes a state image, however little was in them.
+//! When a replica seals while an earlier batch of its own waits for the other nodes: new items queue for a while,
+//! unless other nodes need the epoch. And after how many epochs it takes a state image, however little they contained.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +24,17 @@ struct Played {
     now: Now,
     ids: u8,
     images: u32,
-    /// What those who wait were told of decided items.
+    /// The replies to clients waiting for decided items.
     answers: Vec<(u64, Answer)>,
 }
 
 impl Played {
-    /// Node 1 of two, which leads its own group, and takes no images.
+    /// Node 1 of two, which leads its own group and takes no images.
     fn new() -> Played {
         Self::with_images_every(u64::MAX, 0)
     }
 
-    /// An epoch counts as 1,000 bytes beside its items; so many were decided again at the start.
+    /// An epoch counts as 1,000 bytes in addition to its items; `replayed` epochs were decided again at the start.
     fn with_images_every(image_every_bytes: u64, replayed: u64) -> Played {
         let own = group(1);
         let start = ReplicaStart {
@@ -65,7 +65,7 @@ impl Played {
         Played { replica: Replica::new(start, now), now, ids: 0, images: 0, answers: Vec::new() }
     }
 
-    /// Brings an event; returns the batches that were proposed.
+    /// Delivers an event; returns the proposed batches.
     fn step(&mut self, event: Event<Numbered>) -> Vec<Arc<Batch>> {
         self.replica.step(event, self.now);
         let mut proposed = Vec::new();
@@ -90,14 +90,14 @@ impl Played {
         self.step(Event::Tick)
     }
 
-    /// A client's request comes.
+    /// Delivers a client's request.
     fn request(&mut self) {
         self.ids += 1;
         let proposed = self.step(Event::Fence(NamespaceId(0), TxnId([self.ids; 16]), u64::from(self.ids)));
         assert!(proposed.is_empty(), "a batch is sealed at a tick");
     }
 
-    /// A batch is agreed on, and the other node has sealed its epoch: it is decided. Returns the batches that were proposed then.
+    /// Commits a batch whose epoch the other node has sealed, so that it is decided. Returns the batches proposed then.
     fn agreed(&mut self, batch: &Arc<Batch>) -> Vec<Arc<Batch>> {
         let sealed = Batch { group: group(2), first: batch.first, last: batch.last, ..Batch::default() };
         assert!(self.step(Event::Entry(Arc::clone(batch))).is_empty());
@@ -168,8 +168,8 @@ fn a_batch_that_others_wait_for_is_not_held_back() {
     assert_eq!((demanded.len(), demanded[0].fences.len()), (1, 1));
 }
 
-/// The epoch that a request's batch is for, if the other node has sealed 100 epochs and so much time has passed since the last
-/// decided one.
+/// Returns the last epoch of a request's batch if the other node has sealed 100 epochs and this duration has passed
+/// since the last decided one.
 fn sealed_upto_after(passed: Duration) -> Epoch {
     let mut played = Played::new();
     let ahead = Batch { group: group(2), first: Epoch(1), last: Epoch(100), clock_ms: 1_000, ..Batch::default() };
@@ -193,7 +193,7 @@ fn a_batch_goes_past_what_others_have_sealed_ahead_once_epoch_time_is_late() {
     );
 }
 
-/// An id of this time, Unix milliseconds.
+/// An id with this timestamp, in Unix milliseconds.
 fn id_of(unix_ms: u64) -> TxnId {
     txn_id(unix_ms, 7)
 }

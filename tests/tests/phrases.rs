@@ -1,14 +1,14 @@
-//! Phrases that a native reader stops at, and words that the project uses in one sense only. Each may only become rarer.
+//! Phrases that stop a native reader, and words that the project uses in one sense only. Each may only become rarer.
 //!
-//! `tests/phrases.txt` has the number of places that each file still has. A file above its number fails; so does the
-//! project if their sum grows. A file that moves keeps its places as long as the sum does not grow. After rewriting,
+//! `tests/phrases.txt` lists the number of occurrences left in each file. A file above its number fails, and so does
+//! the project if the sum grows. A moved file keeps its occurrences as long as the sum does not grow. After rewriting,
 //! lower the numbers: `UPDATE_PHRASES=1 cargo test -p tribunal-tests --test phrases`, which refuses to raise the sum.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Phrases that are not used, with what to write instead. A space stands for any white space.
+/// Banned phrases, each with its replacement. A space matches any white space.
 const BANNED: &[(&str, &str)] = &[
     ("for ever", "indefinitely, permanently, without bound"),
     ("anew", "again"),
@@ -43,16 +43,16 @@ const BANNED: &[(&str, &str)] = &[
     ("goes on without", "continues without, no longer waits for"),
 ];
 
-/// Words before `behind` that make it a lag. Anywhere else it is to be `after`, `past` or `beyond`.
+/// Words before `behind` that make it a lag. Anywhere else, write `after`, `past` or `beyond`.
 const LAGGING: &[&str] = &[
     "be", "fall", "fallen", "falling", "falls", "far", "fell", "further", "is", "lag", "lagged", "lagging", "lags",
     "left", "run", "running", "runs", "was", "were", "are",
 ];
 
-/// What is not written by hand, or not English.
+/// Files that are generated, binary or not English.
 const SKIPPED_ENDINGS: &[&str] = &[".lock", ".svg", ".wasm", ".bin", "package-lock.json", "LICENSE"];
 
-/// Folders that are not the project's own text: build output, generated code, inputs of fuzzers.
+/// Folders without text of the project: build output, generated code, fuzzer inputs.
 const SKIPPED_FOLDERS: &[&str] =
     &[".git", "target", "tribunal-data", "node_modules", "wire", "bindings", "generated", "corpus", "dist"];
 
@@ -60,7 +60,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in the root").to_owned()
 }
 
-/// Yields every text file of the project, as a path below the root.
+/// Returns every text file of the project, as a path below the root.
 fn files() -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root()];
@@ -68,7 +68,7 @@ fn files() -> Vec<String> {
         for entry in fs::read_dir(&folder).expect("the tree is readable") {
             let path = entry.expect("the tree is readable").path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            // A file in a work tree.
+            // `.git` is a file in a work tree.
             if name == ".git" {
                 continue;
             }
@@ -85,7 +85,7 @@ fn files() -> Vec<String> {
     found
 }
 
-/// Returns the words of a text in lower case, each with the line that it is on. `a_b` is one word, and so is `a-b`.
+/// Returns the words of a text in lower case, each with its line. `a_b` is one word, and so is `a-b`.
 fn words(text: &str) -> Vec<(usize, String)> {
     let lines = text.lines().enumerate();
     let of_line = lines.flat_map(|(at, line)| {
@@ -95,7 +95,7 @@ fn words(text: &str) -> Vec<(usize, String)> {
     of_line.filter(|(_, word)| !word.is_empty()).collect()
 }
 
-/// Returns the banned phrases of a text, each with its line and what to write instead.
+/// Returns the banned phrases of a text, each with its line and its replacement.
 fn offences(text: &str) -> Vec<(usize, &'static str, &'static str)> {
     let words = words(text);
     let mut found = Vec::new();

@@ -1,10 +1,11 @@
-//! Who may know whom: the core is pure, the shell's parts do not know each other, and nothing depends on the binary.
+//! Allowed dependencies: the core is pure, the shell's parts do not depend on each other, and nothing depends on the
+//! binary.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// Packages of the workspace with what they depend on to build and run; what only their tests use is left out.
+/// Returns the packages of the workspace with their build and run dependencies; dev-dependencies are left out.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml");
     let output = Command::new(env!("CARGO"))

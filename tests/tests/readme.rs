@@ -1,9 +1,9 @@
-//! Runs the README: what a newcomer types must work as it stands there.
+//! Runs the README: the commands a newcomer types must work as written.
 //!
-//! Blocks tagged `sh` run in order, as one shell session, in an empty folder in which `target/release/tribunal` is
-//! the binary under test; port 7420 is replaced by a free one. Blocks tagged `sh ci` are commands of a fresh clone
-//! (build, demo, tests): CI itself runs them, and this test checks that it does. `toml` blocks are fed to
-//! `config print`, the `rust` block is the source of a built-in plugin. Blocks tagged `text` are output and are not run.
+//! Blocks tagged `sh` run in order, as one shell session, in an empty folder in which `target/release/tribunal` is the
+//! binary under test; port 7420 is replaced by a free one. Blocks tagged `sh ci` are commands for a fresh clone (build,
+//! demo, tests): CI itself runs them, and this test checks that it does. `toml` blocks are passed to `config print`;
+//! the `rust` block is the source of a built-in plugin. Blocks tagged `text` are output and are not run.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The guide to plugins compiles one.
+/// Long enough for the plugin guide, which compiles a plugin.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
 struct Block {
@@ -48,7 +48,7 @@ fn readme() -> Vec<Block> {
     blocks(&fs::read_to_string(root().join("README.md")).expect("README.md"))
 }
 
-/// Finds the server's binary beside this test: `target/<profile>/deps/readme-…` and `target/<profile>/tribunal`.
+/// Returns the server's binary next to this test: `target/<profile>/deps/readme-…` and `target/<profile>/tribunal`.
 fn binary() -> PathBuf {
     let this = std::env::current_exe().expect("the test's own path");
     let path = this.ancestors().nth(2).expect("a profile's folder").join("tribunal");
@@ -56,13 +56,13 @@ fn binary() -> PathBuf {
     path
 }
 
-/// An empty folder with the binary where a release build leaves it. Removed at the end.
+/// An empty folder with the binary at the path of a release build. Removed on drop.
 struct Playground(PathBuf);
 
 impl Playground {
     fn new(name: &str) -> Playground {
         let folder = std::env::temp_dir().join(format!("tribunal-readme-{name}-{}", std::process::id()));
-        // Left by a process with this number that was killed.
+        // A killed test with the same process id may have left it.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(folder.join("target/release")).expect("a temporary folder");
         std::os::unix::fs::symlink(binary(), folder.join("target/release/tribunal")).expect("a link to the binary");
@@ -76,16 +76,16 @@ impl Drop for Playground {
     }
 }
 
-/// Runs a script in `folder` and returns what it printed, both streams together.
+/// Runs a script in `folder`; returns whether it succeeded, and its output, both streams together.
 fn run(folder: &Path, script: &str) -> (bool, String) {
-    // Whatever the script leaves running ends with it.
+    // Processes that the script leaves running end with it.
     let script = format!("set -euo pipefail\nexec 2>&1\ntrap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n{script}");
     let output = folder.join("output");
     let mut child = Command::new("bash")
         .arg("-c")
         .arg(script)
         .current_dir(folder)
-        // What the script compiles is not of this build.
+        // Code that the script compiles must not share this build's target directory.
         .env_remove("CARGO_TARGET_DIR")
         .stdin(Stdio::null())
         .stdout(fs::File::create(&output).expect("a file for the output"))
@@ -106,7 +106,7 @@ fn run(folder: &Path, script: &str) -> (bool, String) {
     (status.is_some_and(|status| status.success()), fs::read_to_string(output).unwrap_or_default())
 }
 
-/// Returns a port that is free with those that a cluster takes after it, below those that the system gives to others.
+/// Returns a port that is free along with the following ones that a cluster uses, below the ephemeral range.
 fn free_ports() -> u16 {
     let start = std::process::id() as u16 % 400;
     let mut bases = (0..400).map(|n| 12_000 + (start + n) % 400 * 50);

@@ -1,12 +1,12 @@
-//! Replicas of one cluster, on random histories: they decide the same, answer everybody once, and the same events have the
-//! same effects.
+//! Replicas of one cluster, on random histories: they decide alike, answer every client exactly once, and the same
+//! events have the same effects.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use tribunal_tests::replicas::{Seen, history, play};
 
-/// The histories have to contain what they are meant to test.
+/// The histories must contain the cases they are meant to test.
 #[test]
 fn random_histories_share_epochs_join_and_void_batches() {
     let mut runner = TestRunner::deterministic();

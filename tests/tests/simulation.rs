@@ -1,4 +1,5 @@
-//! The simulated cluster: many seeds keep all promises, a seed always plays the same run, and planted bugs are noticed.
+//! The simulated cluster: many seeds keep all promises, a seed always plays the same run, and planted bugs are
+//! detected.
 //!
 //! A failing seed prints the command that replays it. More seeds:
 //! `cargo run --release -p tribunal-tests --bin sim -- --seeds 100000`.
@@ -18,12 +19,12 @@ fn run(seed: u64) -> Run {
     Run { seed, trace: false, planted: None, faults: Faults::All }
 }
 
-/// Plays a run that is to keep all promises.
+/// Plays a run that must keep all promises.
 fn played(run: Run) -> Report {
     play(run).unwrap_or_else(|(wrong, _)| panic!("{wrong}; replay: {}", run.replay())).0
 }
 
-/// Plays seeds on all cores; returns the reports in the order of their seeds.
+/// Plays seeds on all cores; returns the reports in seed order.
 fn reports(seeds: std::ops::Range<u64>) -> Vec<Report> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
     let reports = std::thread::scope(|scope| {
@@ -86,7 +87,7 @@ fn many_seeds_keep_all_promises() {
     assert!(copied >= 100, "{copied} images were copied from another machine");
     let members = |of: fn(&MembersReport) -> u64| reports.iter().map(|report| of(&report.members)).sum::<u64>();
     let (admitted, joined, removed) = (members(|m| m.admitted), members(|m| m.joined), members(|m| m.removed));
-    // All others are removed before they join, or the run does not come to rest.
+    // All other admitted nodes are removed before they join; otherwise the run does not come to rest.
     assert!(joined >= 500 && joined * 10 >= admitted * 9, "{admitted} nodes are admitted, {joined} join");
     let wiped = members(|m| m.wiped);
     assert!(wiped >= 200, "{wiped} machines lose their disk");
@@ -114,7 +115,7 @@ fn many_seeds_keep_all_promises() {
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
 }
 
-/// Every rule of decision 109 about histories is met often enough to prove something.
+/// Every rule of decision 109 about histories is exercised often enough to prove something.
 fn histories_are_varied(reports: &[Report]) {
     let of = |of: fn(&HistoriesReport) -> u64| reports.iter().map(|report| of(&report.histories)).sum::<u64>();
     let seeds = reports.len() as u64;
@@ -147,11 +148,12 @@ fn a_seed_plays_the_same_run_twice() {
     }
 }
 
-/// Ticks without a leader after which others begin an election, in microseconds.
+/// Time without a leader after which the other nodes start an election, in microseconds.
 const ELECTION_US: u64 = 10 * TICK_US;
 
-/// Plays seeds with one kind of fault. Returns how many processes were stopped as planned, in how many runs an attempt waited
-/// for as long as an election takes, and in how many one had no answer at all from a process that was running.
+/// Plays seeds with one kind of fault. Returns the number of processes stopped as planned, the number of runs in which
+/// an attempt waited for the duration of an election, and the number in which an attempt got no reply at all from a
+/// running process.
 fn with_only(fault: Fault) -> (u64, usize, usize) {
     let played =
         (1..=60).map(|seed| play(Run { faults: Faults::Only(fault), ..run(seed) }).map_err(|(wrong, _)| wrong));
@@ -191,12 +193,12 @@ fn a_node_that_cannot_reach_a_leader_decides_and_takes_nothing_over() {
     assert!(bridges >= 60 && entries >= 20 * bridges, "{entries} entries of peers in {bridges} bridges");
     assert_eq!(reports.iter().map(|report| report.bridged_terms).sum::<u64>(), 0, "terms began");
     assert_eq!(reports.iter().map(|report| report.unanswered).sum::<u64>(), 0, "attempts without an answer");
-    // It takes a third of a second until the nodes know that they cannot reach each other.
+    // The nodes take a third of a second to notice that they cannot reach each other.
     let slowest = reports.iter().map(|report| report.latency_us_max).max();
     assert!(slowest < Some(2 * ELECTION_US), "{slowest:?} us");
 }
 
-/// Returns the first seed with which a bug is noticed.
+/// Returns the first seed with which a bug is detected.
 fn noticed(planted: Planted) -> Option<u64> {
     (1..=200).find(|&seed| play(Run { planted: Some(planted), ..run(seed) }).is_err())
 }

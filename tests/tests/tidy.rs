@@ -1,14 +1,14 @@
-//! The house rules that a machine can check: where files lie, how large they grow, how they open, and that the
-//! documents tell the truth about paths. There is no list of exceptions: a file that breaks a rule gets a better cut.
+//! The house rules that a machine can check: where files live, how long they get, how they open, and that paths in the
+//! documents exist. There is no list of exceptions: a file that breaks a rule must be split or moved better.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Lines above which a file asks for a better cut.
+/// Maximum lines of a file; a longer one must be split better.
 const FILE_LINES_MAX: usize = 800;
 
-/// Everything that may lie at the top, besides dot files.
+/// Everything allowed at the top level, besides dot files.
 const TOP_LEVEL: &[&str] = &[
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
@@ -30,14 +30,14 @@ const TOP_LEVEL: &[&str] = &[
     "tests",
 ];
 
-/// Names that say nothing about what a file owns.
+/// Names that do not tell what a file owns.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "manager", "misc"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the root").to_owned()
 }
 
-/// Yields every file of the project as a path below the root: what version control would take.
+/// Returns every file of the project as a path below the root: the files that version control would include.
 fn files() -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![root()];
@@ -68,7 +68,7 @@ fn rust_files() -> impl Iterator<Item = (String, String)> {
     files().into_iter().filter(|path| path.ends_with(".rs")).map(|path| (path.clone(), read(&path)))
 }
 
-/// Fails with all offenders at once, so that one run is enough to fix them.
+/// Reports all offenders at once, so that one run is enough to fix them.
 #[track_caller]
 fn none(offenders: &[String], rule: &str) {
     assert!(offenders.is_empty(), "{rule}:\n  {}", offenders.join("\n  "));
@@ -108,7 +108,7 @@ fn no_rust_file_is_too_long() {
 
 #[test]
 fn there_are_no_todos() {
-    // Put together here, so that this file does not find itself.
+    // Assembled here so that this file does not match itself.
     let needles = [["to", "do!("].concat(), ["unimpl", "emented!("].concat(), ["FIX", "ME"].concat()];
     let offenders: Vec<_> = rust_files()
         .flat_map(|(path, text)| {
@@ -147,7 +147,7 @@ fn nothing_depends_on_one_machine() {
     none(&offenders, "files that name a path of one machine");
 }
 
-/// Yields the pieces of `text` between single backticks, code blocks left out.
+/// Returns the pieces of `text` between single backticks, without code blocks.
 fn code_spans(text: &str) -> Vec<String> {
     let mut spans = Vec::new();
     let mut in_block = false;
@@ -161,7 +161,7 @@ fn code_spans(text: &str) -> Vec<String> {
     spans
 }
 
-/// Tells whether a code span is meant as a path of this project: it starts with something of the top level.
+/// Returns whether a code span is meant as a path of this project: it starts with a top-level entry.
 fn is_path(span: &str) -> bool {
     let plain = span.chars().all(|c| c.is_ascii_alphanumeric() || "._-/".contains(c));
     let top = span.split('/').next().unwrap_or_default();
@@ -188,7 +188,7 @@ fn documents() -> Vec<String> {
     files().into_iter().filter(|path| path.ends_with(".md")).collect()
 }
 
-/// Yields the targets of a document's relative links, anchors cut off.
+/// Returns the targets of a document's relative links, without anchors.
 fn links(text: &str) -> Vec<String> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
     targets

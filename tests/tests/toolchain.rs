@@ -1,12 +1,12 @@
-//! The build script that checks the toolchain: it adds a missing WebAssembly target, or stops the build with the command
-//! to run. The compiler and rustup are stand-ins, because the real ones would change this machine's toolchain.
+//! The build script that checks the toolchain: it adds a missing WebAssembly target, or stops the build with the
+//! command to run. The compiler and rustup are fakes, because the real ones would change this machine's toolchain.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with the compiled build script and the programs that it finds, removed at the end.
+/// A folder with the compiled build script and the programs that it finds. Removed on drop.
 struct Machine(tempfile::TempDir);
 
 impl Machine {
@@ -36,7 +36,7 @@ impl Machine {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("its permissions");
     }
 
-    /// Runs the build script and returns what cargo reads.
+    /// Runs the build script and returns its output to cargo.
     fn check(&self) -> String {
         let output = Command::new(self.0.path().join("check"))
             .env("RUSTC", self.0.path().join("rustc"))

@@ -1,5 +1,5 @@
-//! Types of columns, and how JSON values become their text. What does not fit is refused with the reason; nothing is
-//! rounded, cut or guessed.
+//! Column types, and the conversion of JSON values to their text. A value that does not fit is refused with the reason;
+//! nothing is rounded, truncated or guessed.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub(crate) enum Type {
 }
 
 impl Type {
-    /// Returns the name that SQL has for it.
+    /// Returns its SQL name.
     pub(crate) fn sql(self) -> &'static str {
         match self {
             Type::Text => "text",
@@ -43,12 +43,12 @@ impl Type {
         }
     }
 
-    /// Tells whether the integers that `add` counts with live in it.
+    /// Returns whether it can hold the integers that `add` counts with.
     pub(crate) fn takes_add(self) -> bool {
         matches!(self, Type::Jsonb) || self.bounds().is_some()
     }
 
-    /// Tells whether it may be part of a key: equal only if the text in the key is.
+    /// Returns whether it may be part of a key: its values are equal only if their texts are.
     pub(crate) fn is_key(self) -> bool {
         matches!(self, Type::Text) || self.bounds().is_some()
     }
@@ -71,7 +71,7 @@ impl Type {
             into.quoted(part);
             return Ok(());
         };
-        // Only the one way to write a number: `7` and `07` are two keys, and must not become one row.
+        // Accept only the canonical form of a number: `7` and `07` are two keys, and must not become one row.
         match part.parse::<i64>() {
             Ok(number) if (min..=max).contains(&number) && number.to_string() == part => {
                 into.plain(part);
@@ -114,20 +114,20 @@ impl Type {
     }
 }
 
-/// Words that PostgreSQL replaces by its clock's time, anywhere in a date: a record that is pushed again would write
-/// another value.
+/// Words that PostgreSQL replaces with its current time, anywhere in a date: a record pushed again would write another
+/// value.
 const CLOCK_WORDS: [&str; 4] = ["now", "today", "tomorrow", "yesterday"];
 
-/// Returns the word of a date that depends on when it is read.
+/// Returns the word of a date whose meaning depends on when it is read.
 fn clock_word(text: &str) -> Option<&str> {
     let mut words = text.split(|c: char| !c.is_ascii_alphabetic());
     words.find(|word| CLOCK_WORDS.iter().any(|clock| word.eq_ignore_ascii_case(clock)))
 }
 
-/// Why a value with U+0000 is refused.
+/// Reason for refusing a value with U+0000.
 const NUL: &str = "it contains the character U+0000, which PostgreSQL stores in no text and no jsonb";
 
-/// Tells whether a JSON text has the escape of U+0000; the character itself is not allowed in JSON.
+/// Returns whether a JSON text contains the escape of U+0000; JSON does not allow the character itself.
 fn escapes_nul(json: &str) -> bool {
     let mut rest = json.as_bytes();
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
@@ -148,7 +148,7 @@ pub(crate) fn string(json: &str) -> Result<Cow<'_, str>, String> {
     }
 }
 
-/// Names a JSON value by its first byte.
+/// Returns the name of a JSON value's kind by its first byte.
 pub(crate) fn kind(first: u8) -> &'static str {
     match first {
         b'"' => "a string",
@@ -160,7 +160,7 @@ pub(crate) fn kind(first: u8) -> &'static str {
     }
 }
 
-/// Cuts what is shown of a value.
+/// Truncates a value for display.
 pub(crate) fn shown(text: &str) -> &str {
     &text[..text.floor_char_boundary(80)]
 }

@@ -1,6 +1,6 @@
-//! Folds the records of one request to one change per row: the last write counts, `add`s are summed.
+//! Folds the records of one request into one change per row: the last write counts, `add`s are summed.
 //!
-//! A storage sees a request whole or not at all, so nobody can miss the states between.
+//! A storage applies a request as a whole or not at all, so no reader can miss the intermediate states.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use tribunal_plugin_sdk::adaptor::{LogBatch, Row, kind};
 
 use crate::column::shown;
 
-/// What becomes of one row.
+/// The change of one row.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Change<'a> {
     pub key: &'a str,
@@ -18,12 +18,12 @@ pub(crate) struct Change<'a> {
     pub effect: Effect<'a>,
 }
 
-/// See [`Change`].
+/// The effect of a [`Change`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect<'a> {
-    /// The row is there with this JSON.
+    /// The row exists with this JSON.
     Put(Cow<'a, str>),
-    /// The row is gone.
+    /// The row does not exist.
     Delete,
     /// The row's integer has grown by this.
     Add(i128),

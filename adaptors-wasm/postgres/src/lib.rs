@@ -1,24 +1,25 @@
-//! LogAdaptor of PostgreSQL: each request is one transaction that moves the watermark and applies whole records, or
+//! LogAdaptor for PostgreSQL: each request is one transaction that moves the watermark and applies whole records, or
 //! does neither.
 //!
-//! A row's key chooses its table by the longest prefix; the rest of the key, cut at `/`, fills the key columns. Its
-//! value goes as a whole into one column (JSON, if nothing else is said), or, field by field, into typed columns. A
-//! field without a column, a missing field, a value of another type are refused: the store's push stops at that record.
-//! Every row carries the version of the transaction that wrote it, so that engines read rows and versions at once.
+//! The longest matching prefix of a row's key selects its table; the rest of the key, split at `/`, fills the key
+//! columns. The row's value goes into one column as a whole (JSON by default), or into typed columns field by field. A
+//! field without a column, a missing field or a value of another type is refused: the store's push stops at that
+//! record. Every row carries the version of the transaction that wrote it, so that engines read a row and its version
+//! together.
 //!
 //! | table `tribunal_watermark` | holds |
 //! |---|---|
-//! | `store`, `tables` | the store, and the tables that this line is about: other tables start from the beginning |
-//! | `log` | the log that fills them; of a store that is not of the first namespace `<log> <store>#<number>` |
+//! | `store`, `tables` | the store, and the tables that this row covers: other tables start from the beginning |
+//! | `log` | the log that fills them; for a store outside the first namespace `<log> <store>#<number>` |
 //! | `lsn` | the last record applied |
 //!
-//! Tables that another log or store fills are not touched. Rows of one store that have a table in common do not exist
-//! together: the tables of an older one may since have been filled further, and `add`s would count twice. So a new row
+//! Tables that another log or store fills are not touched. Watermark rows of one store that share a table do not
+//! coexist: the tables of the older row may have been filled further since, and `add`s would count twice. So a new row
 //! replaces them, and everything is pushed again.
 //!
-//! At the first contact, missing tables are created; a role that may not is told the statements. Later a table that
-//! is missing is an error. Invariant: texts are made of names out of the configuration, which are plain words; every
-//! key and value is a bound parameter.
+//! At the first contact, missing tables are created; if the role may not create them, the error contains the
+//! statements. Later, a missing table is an error. Invariant: SQL texts consist of names from the configuration, which
+//! are plain words; every key and value is a bound parameter.
 
 mod array;
 mod column;
@@ -37,13 +38,13 @@ use crate::column::shown;
 use crate::mapping::{Mapping, Table};
 use crate::rows::Rows;
 
-/// Bytes of rows in one transaction, unless a single record is larger: what a crash makes the server do again.
+/// Bytes of rows in one transaction, unless a single record is larger: the work that a crash makes the server repeat.
 const REQUEST_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// SQLSTATE with which the host reports that the first statement affected no row.
 const NO_DATA: &str = "02000";
-/// Classes of SQLSTATE that pass by themselves: connection, resources (a full disk among them), intervention, system.
+/// SQLSTATE classes of transient errors: connection, resources (a full disk among them), intervention, system.
 const PASSING_CLASSES: [&str; 4] = ["08", "53", "57", "58"];
-/// Conditions that pass by themselves: serialization, deadlock, lock and idle time-outs, a server that is a standby.
+/// Transient conditions: serialization, deadlock, lock and idle timeouts, a server that is a standby.
 const PASSING: [&str; 5] = ["40001", "40P01", "55P03", "25P03", "25006"];
 
 /// The adaptor.
@@ -61,7 +62,7 @@ impl Plugin for Postgres {
     }
 }
 
-/// Bytes that a row takes in a request, about.
+/// Returns the approximate bytes that a row takes in a request.
 fn size(row: Row<'_>) -> usize {
     row.key.len() + row.value.len() + 40
 }
@@ -86,7 +87,7 @@ impl Postgres {
         Ok(Request { first, last, idempotency_key, command: Command::Sql(sql) })
     }
 
-    /// Returns an error in words, with what to do where that is known.
+    /// Returns an error's text, with the remedy where it is known.
     fn said(&self, error: &SqlError) -> String {
         let SqlError { state, message } = error;
         let hint = match state.as_str() {
@@ -99,7 +100,7 @@ impl Postgres {
                 self.mapping.watermark
             ),
             "42703" | "42P10" | "42804" => "; the table does not fit the store's declaration".to_owned(),
-            // An index's row is too long. Other limits are not known to have this state.
+            // An index's row is too long. No other limit is known to have this state.
             "54000" => {
                 "; PostgreSQL indexes keys of at most 2704 bytes, after compression: write shorter keys, and skip this record"
                     .to_owned()

@@ -1,4 +1,4 @@
-//! The store's configuration: which rows go to which table, and which JSON field to which column.
+//! The store's configuration: the mapping of rows to tables, and of JSON fields to columns.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -8,32 +8,33 @@ use crate::column::Type;
 
 /// The table of a configuration that names none.
 const TABLE: &str = "tribunal_rows";
-/// Tables of one store.
+/// Maximum tables of one store.
 const TABLES_MAX: usize = 64;
-/// Columns of one table.
+/// Maximum columns of one table.
 const COLUMNS_MAX: usize = 256;
-/// Bytes of a name, as PostgreSQL cuts longer ones.
+/// Maximum bytes of a name; PostgreSQL truncates longer ones.
 const NAME_BYTES_MAX: usize = 63;
 
-/// The configuration, checked.
+/// The validated configuration.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// Longest prefix first.
     pub tables: Vec<Table>,
-    /// Quoted name of the table of watermarks.
+    /// Quoted name of the watermark table.
     pub watermark: String,
-    /// Names of all tables, sorted: what the watermark is about.
+    /// Names of all tables, sorted: the tables that the watermark covers.
     pub table_names: String,
     /// The store.
     pub store: String,
     /// The log that fills the tables.
     pub log: String,
-    /// Name and number of a store that is not of the first namespace: names are unique in a namespace, numbers in the log.
+    /// Name and number of a store outside the first namespace: names are unique within a namespace, numbers within the
+    /// log.
     pub owner: Option<String>,
 }
 
 impl Mapping {
-    /// Returns what the column `log` of the watermark's row contains.
+    /// Returns the value of the column `log` in the watermark's row.
     pub(crate) fn mark(&self) -> String {
         self.owner.as_ref().map_or_else(|| self.log.clone(), |owner| format!("{} {owner}", self.log))
     }
@@ -42,7 +43,7 @@ impl Mapping {
 /// One table.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// What the keys of its rows start with.
+    /// Prefix of its rows' keys.
     pub prefix: String,
     /// Quoted name.
     pub name: String,
@@ -50,12 +51,12 @@ pub(crate) struct Table {
     pub key: Vec<Column>,
     /// Columns of the value.
     pub value: Value,
-    /// Quoted name of the column of row versions.
+    /// Quoted name of the row version column.
     pub version: String,
 }
 
 impl Table {
-    /// Tells whether a row of the table can be added to: its whole value is one column of integers.
+    /// Returns whether `add` applies to the table's rows: the whole value is one integer column.
     pub(crate) fn takes_add(&self) -> bool {
         matches!(&self.value, Value::Whole(column) if column.kind.takes_add())
     }
@@ -64,9 +65,9 @@ impl Table {
 /// How a value is stored in columns.
 #[derive(Debug)]
 pub(crate) enum Value {
-    /// As a whole in one.
+    /// The whole value in one column.
     Whole(Column),
-    /// An object, its fields in one each.
+    /// An object, each field in one column.
     Fields(Vec<Column>),
 }
 
@@ -90,7 +91,7 @@ impl Value {
     }
 }
 
-/// The configuration as it is written. The host reads `endpoint` and adds `store`, `store_id` and `log`.
+/// The configuration as written. The host reads `endpoint` and adds `store`, `store_id` and `log`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -178,7 +179,7 @@ impl Mapping {
     }
 }
 
-/// The table of the short form: key, value as JSON, version.
+/// Returns the table of the short form: key, value as JSON, version.
 fn json_table(table: String) -> WrittenTable {
     WrittenTable { table, prefix: String::new(), key: None, value: None, columns: None, version: None }
 }
@@ -249,7 +250,7 @@ fn quoted_table(name: &str) -> Result<String, Fault> {
     }
 }
 
-/// Quotes a name. Only plain names are taken, so that no text of a configuration can end the quotes.
+/// Quotes a name. Only plain names are accepted, so that no text of a configuration can end the quotes.
 fn quoted(name: &str) -> Result<String, Fault> {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     if starts && name.len() <= NAME_BYTES_MAX && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {

@@ -1,4 +1,4 @@
-//! Splits a JSON object into its fields, values left as their text.
+//! Splits a JSON object into its fields and leaves their values as text.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Rows of one table that change, in columns: each column becomes one bound array.
+//! Changed rows of one table, in columns: each column becomes one bound array.
 
 use tribunal_plugin_sdk::adaptor::SqlStatement;
 
@@ -17,7 +17,7 @@ pub(crate) struct Rows<'m> {
     adds: Columns,
 }
 
-/// Columns of rows that change alike.
+/// Columns of rows with the same kind of change.
 #[derive(Default)]
 struct Columns {
     arrays: Vec<Array>,
@@ -44,7 +44,7 @@ impl<'m> Rows<'m> {
         Rows { table, puts: Columns::default(), deletes: Columns::default(), adds: Columns::default() }
     }
 
-    /// Adds a change of a row that belongs here.
+    /// Adds a change of a row of this table.
     pub(crate) fn push(&mut self, change: &Change<'_>) -> Result<(), String> {
         let table = self.table;
         let key = &change.key[table.prefix.len()..];
@@ -71,7 +71,7 @@ impl<'m> Rows<'m> {
         Ok(())
     }
 
-    /// Makes the statements. Deletes come first: they make room under unique indexes of the owner's.
+    /// Builds the statements. Deletes come first: they make room under the owner's unique indexes.
     pub(crate) fn finish(self, into: &mut Vec<SqlStatement>) {
         let table = self.table;
         self.deletes.statement(|| statements::delete(table), into);
@@ -107,7 +107,7 @@ fn push_value(value: &Value, json: &str, into: &mut [Array]) -> Result<(), Strin
     }
     let Fields(mut fields) = object::fields(json)?;
     for (column, array) in columns.iter().zip(into) {
-        // Engines write fields in one order, so the one looked for is mostly the first.
+        // Engines write fields in a constant order, so the required field is usually the first one left.
         let found = fields.iter().position(|(name, _)| *name == column.field).map(|at| fields.remove(at).1);
         match found {
             None | Some("null") if column.nullable => array.null(),

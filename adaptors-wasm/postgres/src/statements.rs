@@ -1,4 +1,4 @@
-//! Texts of SQL. They are made of checked names only; every value is a parameter.
+//! SQL texts. They consist only of checked names; every value is a parameter.
 
 use std::fmt::Write as _;
 
@@ -7,9 +7,9 @@ use tribunal_plugin_sdk::adaptor::SqlStatement;
 use crate::column::Type;
 use crate::mapping::{Column, Mapping, Table};
 
-/// Parameters of [`add`] beside the key: delta, version, the whole key.
+/// Parameters of [`add`] besides the key: delta, version, the whole key.
 pub(crate) const ADD_COLUMNS: usize = 3;
-/// Locks out others while tables are made.
+/// Serializes the creation of tables.
 const ADVISORY_LOCK: i64 = 0x7472_6962_756e_616c;
 
 /// `"a", "b"`
@@ -64,7 +64,7 @@ pub(crate) fn delete(table: &Table) -> String {
     format!("DELETE FROM {} AS t USING unnest({params}) AS w({aliases}) WHERE {same}", table.name)
 }
 
-/// Adds to integers. A missing row, a value that is no integer and a sum beyond the column are errors.
+/// Adds to integers. A missing row, a non-integer value and a sum beyond the column's range are errors.
 pub(crate) fn add(table: &Table, column: &Column) -> String {
     let (name, value, version) = (&table.name, &column.name, &table.version);
     let params = arrays(types(&table.key).chain([Type::Numeric, Type::Bigint, Type::Text]));
@@ -73,7 +73,7 @@ pub(crate) fn add(table: &Table, column: &Column) -> String {
     let columns = list(names(&table.key).chain([value.as_str(), version.as_str()]));
     let first_key = &table.key[0].name;
     let before = if column.kind == Type::Jsonb { format!("(t.{value}::text)::bigint") } else { format!("t.{value}") };
-    // There is no row to fail on, so what is said of it fails as a number.
+    // There is no row to fail on, so the message itself fails to parse as a number.
     let sum = format!(
         "CASE WHEN t.{first_key} IS NULL THEN ('row ' || w.label || ' is missing, nothing can be added to it')::bigint \
          ELSE ({before}::numeric + w.delta)::bigint END"
@@ -110,27 +110,27 @@ pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: u64) -> SqlStatem
     }
 }
 
-/// What the answer to [`read_watermark`] starts with if another store or log fills one of the tables. Its rest names it.
+/// Prefix of the response to [`read_watermark`] if another store or log fills one of the tables. The rest names it.
 pub(crate) const TAKEN: &str = "taken by ";
 
-/// The row of the watermark that is the mapping's own.
+/// The mapping's own watermark row.
 const OWN: &str = "w.store = current_setting('tribunal.store') AND w.tables = current_setting('tribunal.tables')";
-/// Another row that has one of the mapping's tables.
+/// Another watermark row of this store that covers one of the mapping's tables.
 const OVERLAPS: &str = "w.tables <> current_setting('tribunal.tables') AND w.store = current_setting('tribunal.store') \
                         AND w.log = current_setting('tribunal.mark') \
                         AND string_to_array(w.tables, ',') && string_to_array(current_setting('tribunal.names'), ',')";
-/// A row of another store or log that has one of the mapping's tables.
+/// A watermark row of another store or log that covers one of the mapping's tables.
 const TAKES: &str = "(w.store <> current_setting('tribunal.store') OR (w.tables <> current_setting('tribunal.tables') \
                      AND w.log <> current_setting('tribunal.mark'))) \
                      AND string_to_array(w.tables, ',') && string_to_array(current_setting('tribunal.names'), ',')";
-/// The names under which rows of other stores may have the mapping's tables, `$2`: with a schema, and without one.
+/// The names by which rows of other stores may cover the mapping's tables, `$2`: with and without a schema.
 const NAMES: &str = "SELECT string_agg(named, ',') FROM (SELECT unnest(string_to_array($2::text, ',')) AS named \
                      UNION SELECT unnest(ARRAY['\"' || n.nspname || '\".\"' || c.relname || '\"', \
                      CASE WHEN pg_table_is_visible(c.oid) THEN '\"' || c.relname || '\"' END]) \
                      FROM unnest(string_to_array($2::text, ',')) AS t JOIN pg_class AS c ON c.oid = to_regclass(t) \
                      JOIN pg_namespace AS n ON n.oid = c.relnamespace) AS names";
 
-/// Makes what is missing at the first contact and reads the watermark as `<log> <lsn>`, or whose the tables are.
+/// Creates missing objects at the first contact, and reads the watermark as `<log> <lsn>`, or the owner of the tables.
 pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
     let watermark = &mapping.watermark;
     let lock = format!(
@@ -151,9 +151,9 @@ pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
     ]
 }
 
-/// Unless the tables are taken, begins the watermark at the first contact, and removes this store's others that have a
-/// table in common with it. Creates tables that are missing, but not one that was filled before: an empty one beside a
-/// watermark would be a silent loss.
+/// Unless the tables are taken, initializes the watermark at the first contact, and removes this store's other
+/// watermark rows that share a table with it. Creates missing tables, except those that were filled before: an empty
+/// table next to a watermark would be a silent loss.
 fn begin(mapping: &Mapping) -> String {
     let watermark = &mapping.watermark;
     let mut tables = String::new();
@@ -201,7 +201,7 @@ fn ddl_table(table: &Table) -> String {
     )
 }
 
-/// Returns what a role must run that this one may not.
+/// Returns the statements that another role must run if this one lacks the privilege.
 pub(crate) fn ddl(mapping: &Mapping) -> String {
     let tables = mapping.tables.iter().map(ddl_table);
     [ddl_watermark(mapping)].into_iter().chain(tables).map(|ddl| ddl + ";").collect::<Vec<_>>().join(" ")

@@ -1,17 +1,17 @@
-//! LogAdaptor of Redis: one Lua call per request applies whole records and moves the watermark, or does neither.
+//! LogAdaptor for Redis: one Lua call per request applies whole records and moves the watermark, or does neither.
 //!
 //! | key | holds |
 //! |---|---|
 //! | `{prefix}{key}` | a row: `<version> <JSON>` |
 //! | `#index:{prefix}` | sorted set of all keys, score 0, for scans by `ZRANGEBYLEX` |
-//! | `#watermark:{prefix}` | `<log> <LSN>`: the last record applied, and the log that it is of |
-//! | `#store:{prefix}` | `<store>#<number>`: the store whose rows these are, if there is a watermark |
+//! | `#watermark:{prefix}` | `<log> <LSN>`: the last record applied, and its log |
+//! | `#store:{prefix}` | `<store>#<number>`: the store that owns the rows, if there is a watermark |
 //! | `#scratch:{prefix}` | only within a call |
 //!
-//! Invariants: rows and the other keys never meet, because a prefix is not empty and does not start with `#`. Stores
+//! Invariants: rows and the other keys never collide, because a prefix is not empty and does not start with `#`. Stores
 //! that share a Redis need prefixes of which none starts with another; of two with the same prefix, the one that pushed
-//! first continues. Watermarks of earlier releases have no store beside them; the first store that continues there adds it.
-//! It is a key of its own, so that these releases still read the watermark.
+//! first continues. Watermarks of earlier releases have no store next to them; the first store that continues there
+//! adds it. The store has a separate key, so that these releases can still read the watermark.
 
 mod resp;
 
@@ -23,20 +23,20 @@ use crate::resp::Pipeline;
 
 /// The script; its text is constant, so that Redis compiles it once.
 const APPLY: &str = include_str!("apply.lua");
-/// Bytes of rows in one request, unless a single record is larger: Redis does nothing else meanwhile.
+/// Bytes of rows in one request, unless a single record is larger: Redis blocks while it runs the script.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
-/// Keys of a call beside the rows.
+/// Keys of a call besides the rows.
 const OWN_KEYS: [&str; 4] = ["watermark", "index", "scratch", "store"];
 /// Reads the watermark and the store in one script: together they name a position.
 const READ: &str = "return (redis.call('GET', KEYS[1]) or '') .. string.char(10) .. (redis.call('GET', KEYS[2]) or '')";
-/// Errors that pass by themselves.
+/// Transient errors.
 const PASSING: [&str; 9] =
     ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"];
 
 /// The adaptor.
 #[derive(Debug, Deserialize)]
 pub struct Redis {
-    /// What every row's key starts with. The host's own settings may stand beside it.
+    /// Prefix of every row's key. The host's own settings may accompany it.
     #[serde(default = "default_prefix")]
     prefix: String,
     /// Name of the log, from the host; rows of another log are not touched. Empty in an adaptor's own tests.
@@ -67,7 +67,7 @@ impl Plugin for Redis {
     }
 }
 
-/// Bytes that a row takes in a request, about.
+/// Returns the approximate bytes that a row takes in a request.
 fn size(row: Row<'_>) -> usize {
     row.key.len() + row.value.len() + 40
 }
@@ -77,12 +77,12 @@ impl Redis {
         format!("#{name}:{}", self.prefix)
     }
 
-    /// Names the store in its log; empty where there is no log, in an adaptor's own tests.
+    /// Returns the store's name within its log; empty where there is no log, in an adaptor's own tests.
     fn owner(&self) -> String {
         if self.log.is_empty() { String::new() } else { format!("{}#{}", self.store, self.store_id) }
     }
 
-    /// Returns what the watermark's key holds after record `lsn`; it does not exist before the first one.
+    /// Returns the value of the watermark's key after record `lsn`; the key does not exist before the first record.
     fn mark(&self, lsn: u64) -> String {
         match lsn {
             0 => String::new(),
@@ -91,7 +91,7 @@ impl Redis {
         }
     }
 
-    /// Reads what [`Redis::mark`] made, and whose it is.
+    /// Parses the result of [`Redis::mark`], and checks its owner.
     fn position(&self, mark: &str, owner: &str) -> Result<u64, Fault> {
         if mark.is_empty() {
             return Ok(0);
@@ -152,7 +152,7 @@ impl Redis {
     }
 }
 
-/// Returns the only value of an answer.
+/// Returns the only value of a reply.
 fn only(reply: Reply) -> Result<RespValue, Fault> {
     let Reply::Resp(values) = reply else { return Err("not a reply of Redis".into()) };
     let [value] =

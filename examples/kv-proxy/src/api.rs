@@ -1,4 +1,4 @@
-//! The proxy's requests and answers, in JSON.
+//! The proxy's requests and responses, in JSON.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,10 +12,10 @@ pub struct Begin {
     pub isolation: IsolationLevel,
 }
 
-/// Answer to a begin.
+/// Response to a begin.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Begun {
-    /// Names the transaction in all that follows.
+    /// Identifies the transaction in all later requests.
     pub txn: String,
 }
 
@@ -29,7 +29,7 @@ pub struct OneKey {
     pub key: String,
 }
 
-/// Answer to a get; without `value` there is no such row.
+/// Response to a get; without `value`, the row does not exist.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Got {
     /// The value.
@@ -49,15 +49,15 @@ pub struct Put {
     pub value: Value,
 }
 
-/// Answer to a put or delete.
+/// Response to a put or delete.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Written {
-    /// For a delete: whether there was such a row.
+    /// For a delete: whether the row existed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub existed: Option<bool>,
 }
 
-/// `POST /scan`: `start..end`, an empty end goes to the last row.
+/// `POST /scan`: `start..end`; with an empty `end`, up to the last row.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scan {
@@ -65,18 +65,18 @@ pub struct Scan {
     pub txn: String,
     /// First key.
     pub start: String,
-    /// First key after the last one.
+    /// End of the range, exclusive.
     pub end: String,
-    /// Most rows to return, at most 10,000.
+    /// Maximum rows to return, at most 10,000.
     pub limit: usize,
 }
 
-/// Answer to a scan.
+/// Response to a scan.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Scanned {
     /// Rows in key order.
     pub rows: Vec<Pair>,
-    /// There are further rows.
+    /// Whether there are further rows.
     pub more: bool,
 }
 
@@ -97,18 +97,18 @@ pub struct End {
     pub txn: String,
 }
 
-/// Answer to a commit or rollback.
+/// Response to a commit or rollback.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Ended {
     /// `committed`, `aborted` or `rolled_back`.
     pub status: String,
-    /// Why it aborted.
+    /// Reason of an abort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The same work on fresh reads may commit.
+    /// Whether the same work on fresh reads may commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
-    /// What defeated it, for people.
+    /// The conflict that defeated it, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
     /// The transaction's position in Tribunal's log, if it wrote.
@@ -116,7 +116,7 @@ pub struct Ended {
     pub lsn: Option<String>,
 }
 
-/// Answer of every kind that is none of the above.
+/// Response of every other kind.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Refused {
     /// For programs: `unknown_txn`, `storage_unavailable`, `storage_fell_back`, `outcome_unknown`, `unavailable`,
@@ -124,6 +124,6 @@ pub struct Refused {
     pub code: String,
     /// For people.
     pub detail: String,
-    /// Whether a new transaction may fare better.
+    /// Whether a new transaction may succeed.
     pub retryable: bool,
 }

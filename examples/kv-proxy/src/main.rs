@@ -1,7 +1,7 @@
-//! `kv-proxy`: ACID transactions for a Redis that has none, by way of Tribunal.
+//! `kv-proxy`: ACID transactions for a Redis that has none, through Tribunal.
 //!
-//! `serve` runs one proxy: it reads rows with their versions straight from Redis, keeps writes back and asks Tribunal
-//! for a verdict; Tribunal writes to Redis. `story` starts everything on loopback and tries hard to break it.
+//! `serve` runs one proxy: it reads rows with their versions straight from Redis, buffers writes and requests a verdict
+//! from Tribunal; Tribunal writes to Redis. `story` starts everything on loopback and tries hard to break it.
 
 mod api;
 mod proxy;
@@ -65,7 +65,7 @@ async fn main() -> ExitCode {
 
 async fn serve_until_stopped(serve: Serve) -> Result<(), Box<dyn std::error::Error>> {
     let options = tribunal_client::ClientOptions::from_env();
-    // Many users share this client. A Begin of one need not wait until the commits of the others are applied.
+    // Many users share this client. One user's Begin need not wait until the other users' commits are applied.
     let options = tribunal_client::ClientOptions { read_own_writes: false, ..options };
     let client = tribunal_client::Client::with_options(&serve.tribunal, options)?;
     let storage = storage::Storage::new(&serve.redis, &serve.prefix)?;
@@ -80,7 +80,7 @@ async fn serve_until_stopped(serve: Serve) -> Result<(), Box<dyn std::error::Err
 async fn stopped() {
     let interrupted = async {
         if tokio::signal::ctrl_c().await.is_err() {
-            // Without a handler the signal itself ends the process.
+            // Without a handler, the signal itself ends the process.
             std::future::pending::<()>().await;
         }
     };

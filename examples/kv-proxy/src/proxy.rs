@@ -1,6 +1,7 @@
 //! The proxy's HTTP surface: transactions by token, each operation under its transaction's lock.
 //!
-//! Nothing here survives a crash, and nothing has to: what was not committed never happened, what was is Tribunal's.
+//! Nothing here survives a crash, and nothing has to: an uncommitted transaction never happened, and committed ones are
+//! in Tribunal.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use crate::api::{Begin, Begun, End, Ended, Got, OneKey, Pair, Put, Refused, Scan
 use crate::session::{Session, SessionError};
 use crate::storage::Storage;
 
-/// Open transactions; further ones are turned away.
+/// Maximum open transactions; further ones are refused.
 const TXNS_MAX: usize = 10_000;
-/// How long a transaction may be left alone.
+/// How long a transaction may be idle.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// Rows of one scan.
+/// Maximum rows of one scan.
 const SCAN_ROWS_MAX: usize = 10_000;
 
 /// One proxy.
@@ -62,7 +63,7 @@ impl Proxy {
         Ok(Arc::clone(&found.session))
     }
 
-    /// Ends a transaction and hands its session out; operations under way are waited for.
+    /// Ends a transaction and returns its session; waits for operations in flight.
     async fn take(&self, txn: &str) -> Result<Session, Refusal> {
         let open = self.open.lock().await.remove(txn).ok_or_else(Refusal::unknown_txn)?;
         let session = open.session.lock().await.take();
@@ -181,7 +182,7 @@ async fn rollback(State(proxy): State<Arc<Proxy>>, body: Body<End>) -> Answer<En
     Ok(Json(Ended { status: "rolled_back".to_owned(), reason: None, retryable: None, conflict: None, lsn: None }))
 }
 
-/// An answer that is no result.
+/// A response without a result.
 struct Refusal {
     status: StatusCode,
     body: Refused,

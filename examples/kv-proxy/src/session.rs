@@ -1,4 +1,4 @@
-//! One client's transaction in a proxy: reads from Redis, remembers what it saw, keeps writes back.
+//! One client's transaction in a proxy: reads from Redis, records what it observed, buffers writes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,33 +14,33 @@ pub struct Session {
     storage: Arc<Storage>,
     store: String,
     txn: Transaction,
-    /// Rows as they were read first; `None` was absent.
+    /// Rows as they were first read; `None` was absent.
     seen: HashMap<String, Option<Value>>,
-    /// What Redis must at least have applied for a scan to count.
+    /// The least position that Redis must have applied for a scan to be valid.
     watermark_min: Option<Lsn>,
 }
 
-/// Why a session's operation failed. The transaction is over then.
+/// Why a session's operation failed. This ends the transaction.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// Redis could not be read.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// Redis came back with less than the transaction's snapshot holds; what it lacks is on its way.
+    /// Redis came back with less than the transaction's snapshot contains; Tribunal is pushing the missing records.
     #[error("redis is at LSN {at}, the snapshot needs {needed}")]
     FellBack {
-        /// What Redis has applied.
+        /// The position that Redis has applied.
         at: Lsn,
-        /// What it must have applied.
+        /// The position that it must have applied.
         needed: Lsn,
     },
-    /// Tribunal refused or could not be asked.
+    /// Tribunal refused or was unreachable.
     #[error(transparent)]
     Tribunal(#[from] tribunal_client::Error),
 }
 
 impl Session {
-    /// Takes over a transaction that has begun.
+    /// Wraps a transaction that has begun.
     pub fn new(client: Client, storage: Arc<Storage>, store: &str, txn: Transaction) -> Self {
         Session { client, storage, store: store.to_owned(), txn, seen: HashMap::new(), watermark_min: None }
     }
@@ -69,7 +69,7 @@ impl Session {
         Ok(existed)
     }
 
-    /// Reads at most `limit` rows of `start..end`, own writes included; tells whether there are more.
+    /// Reads at most `limit` rows of `start..end`, own writes included; returns whether there are more.
     pub async fn scan(
         &mut self,
         start: &str,
@@ -82,7 +82,7 @@ impl Session {
             return Err(SessionError::FellBack { at: seen.watermark, needed });
         }
         let more = seen.rows.len() > limit;
-        // What was not returned was not observed, except that nothing lies between.
+        // Only the returned rows and the gap before the next row were observed.
         let end = if more { seen.rows[limit].key.clone() } else { end.to_owned() };
         self.txn.observe_range(&self.store, start, &end);
         let mut rows = BTreeMap::new();
@@ -99,7 +99,7 @@ impl Session {
         Ok((rows.into_iter().collect(), more))
     }
 
-    /// Asks Tribunal for the verdict.
+    /// Requests the verdict from Tribunal.
     pub async fn commit(self) -> Result<Outcome, SessionError> {
         Ok(self.txn.commit().await?)
     }
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// Notes a row as observed and returns its value: of the first observation, if there was one.
+    /// Records a row as observed and returns its value: that of the first observation, if there was one.
     fn remember(&mut self, row: StoredRow) -> Value {
         self.txn.observe(&self.store, &row.key, Some(row.version));
         let seen = self.seen.entry(row.key).or_insert_with(|| Some(row.value.clone()));
@@ -137,8 +137,8 @@ impl Session {
         Ok(own)
     }
 
-    /// Returns what Redis must have applied for its ranges to show the snapshot. Rows speak for themselves by their
-    /// versions; a row that is missing does not.
+    /// Returns the position that Redis must have applied for its ranges to show the snapshot. An existing row proves
+    /// its state by its version; a missing row does not.
     async fn watermark_min(&mut self) -> Result<Lsn, SessionError> {
         if let Some(needed) = self.watermark_min {
             return Ok(needed);

@@ -1,7 +1,7 @@
 //! Reads rows, their versions and the watermark straight from Redis, each time in one atomic script.
 //!
-//! Never writes: only Tribunal's `redis` adaptor does. Its layout, for the prefix `P`: row `key` is the string
-//! `P` + key, holding `<version> <json>`; `#index:P` is a sorted set of all keys, every score 0; `#watermark:P` is
+//! Never writes: only Tribunal's `redis` adaptor does. Its layout, for the prefix `P`: row `key` is the string `P` +
+//! key, with the value `<version> <json>`; `#index:P` is a sorted set of all keys, every score 0; `#watermark:P` is
 //! `<log> <LSN>` of the last record applied.
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ for _, key in ipairs(redis.call('ZRANGEBYLEX', KEYS[2], ARGV[1], ARGV[2], 'LIMIT
 end
 return out";
 
-/// A way to one Redis; connects when it is used, and again after trouble.
+/// A client of one Redis; it connects when it is used, and reconnects after an error.
 pub struct Storage {
     client: redis::Client,
     prefix: String,
@@ -43,7 +43,7 @@ pub struct StoredRow {
     pub value: Value,
 }
 
-/// What one script saw, all at one moment.
+/// The result of one script, a consistent view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     /// Last record that Redis has applied.
@@ -52,7 +52,7 @@ pub struct Seen {
     pub rows: Vec<StoredRow>,
 }
 
-/// Redis did not answer, or not with what the adaptor wrote.
+/// Redis did not reply, or its data is not the adaptor's.
 #[derive(Debug, thiserror::Error)]
 #[error("redis: {0}")]
 pub struct StorageError(String);
@@ -60,7 +60,7 @@ pub struct StorageError(String);
 enum Trouble {
     /// The connection broke.
     Connection(StorageError),
-    /// Redis said no, or nothing.
+    /// Redis replied with an error, or not at all.
     Answer(StorageError),
 }
 
@@ -79,7 +79,7 @@ impl From<redis::RedisError> for StorageError {
 }
 
 impl Storage {
-    /// Names a Redis by `host:port` and the prefix of the store's keys.
+    /// Creates a client of the Redis at `host:port` for keys with this prefix.
     pub fn new(endpoint: &str, prefix: &str) -> Result<Self, StorageError> {
         let client = redis::Client::open(format!("redis://{endpoint}"))?;
         Ok(Storage { client, prefix: prefix.to_owned(), connection: Mutex::new(None) })
@@ -93,7 +93,7 @@ impl Storage {
         Ok((row.map(|text| parse_row(key, &text)).transpose()?, parse_lsn(&watermark)?))
     }
 
-    /// Reads at most `limit` rows of `start..end` in key order; an empty `end` goes to the last row.
+    /// Reads at most `limit` rows of `start..end` in key order; with an empty `end`, up to the last row.
     pub async fn scan(&self, start: &str, end: &str, limit: usize) -> Result<Seen, StorageError> {
         let mut command = redis::cmd("EVAL");
         command.arg(SCAN).arg(2).arg(self.watermark_key()).arg(self.index_key());
@@ -113,7 +113,7 @@ impl Storage {
         Ok(Seen { watermark, rows })
     }
 
-    /// Returns the names of all keys under the prefix that hold rows, whether or not the index knows them.
+    /// Returns the names of all row keys under the prefix, whether or not the index contains them.
     pub async fn row_keys(&self) -> Result<Vec<String>, StorageError> {
         let mut keys = Vec::new();
         let mut cursor = 0u64;
@@ -139,7 +139,7 @@ impl Storage {
         format!("#index:{}", self.prefix)
     }
 
-    /// Runs a script that only reads; on a connection that turns out to be broken once more on a new one.
+    /// Runs a read-only script; if the connection turns out to be broken, retries once on a new one.
     async fn ask<T: redis::FromRedisValue>(&self, command: &redis::Cmd) -> Result<T, StorageError> {
         match self.ask_once(command).await {
             Err(Trouble::Connection(_)) => self.ask_once(command).await.map_err(Trouble::into_error),

@@ -1,6 +1,6 @@
-//! The story: two proxies, three workloads, one Redis that is killed and comes back older, and no row amiss.
+//! The story: two proxies, three workloads, one Redis that is killed and comes back with older data, and no row amiss.
 //!
-//! Starts every process itself, on loopback and in one temporary directory, and ends them all, whatever happens.
+//! Starts every process itself, on loopback and in one temporary directory, and ends them all in any case.
 
 mod caller;
 mod check;
@@ -61,7 +61,7 @@ pub struct Story {
 /// Runs the story.
 ///
 /// # Errors
-/// A process does not start, Redis does not catch up, or anything is not as it must be.
+/// A process does not start, Redis does not catch up, or a check fails.
 pub async fn tell(story: Story) -> Result<(), Box<dyn std::error::Error>> {
     tokio::select! {
         told = act(&story) => Ok(told?),
@@ -115,7 +115,7 @@ async fn act(story: &Story) -> Result<(), String> {
 /// Prints the report.
 ///
 /// # Errors
-/// Anything is not as it must be.
+/// A check fails.
 async fn judge(
     client: &Client,
     storage: &Storage,
@@ -208,7 +208,7 @@ fn spawn_workers(
     workers
 }
 
-/// Waits until Redis has acknowledged everything that is in the log.
+/// Waits until Redis has acknowledged the entire log.
 async fn caught_up(client: &Client) -> Result<Duration, String> {
     let begun = Instant::now();
     loop {

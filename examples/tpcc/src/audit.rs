@@ -10,15 +10,15 @@ use tribunal_client::{Client, Lsn, WriteOp};
 
 use crate::schema::TABLES;
 
-/// Differences that are listed; the rest is counted.
+/// Maximum differences listed; the rest is counted.
 const LISTED_MAX: usize = 10;
 
-/// What the comparison found.
+/// The result of the comparison.
 #[derive(Debug, Default)]
 pub struct Audit {
     /// Records of the log.
     pub records: u64,
-    /// Rows that the log leaves.
+    /// Rows after replaying the log.
     pub rows: usize,
     /// Differences.
     pub differing: usize,
@@ -26,7 +26,7 @@ pub struct Audit {
     pub listed: Vec<String>,
 }
 
-/// A row, small enough to keep millions: version and hash of the value, or the integer that `add` needs.
+/// A row, small enough to keep millions of them: version and hash of the value, or the integer that `add` needs.
 struct Kept {
     version: u64,
     value: Hashed,
@@ -55,7 +55,7 @@ impl Hashed {
 /// Pulls the whole log and reads all tables.
 ///
 /// # Errors
-/// If one of them cannot be read, or the log makes no sense.
+/// If either cannot be read, or the log is inconsistent.
 pub async fn compare(client: &Client, store: &str, postgres: &Postgres) -> Result<Audit, String> {
     let (mut left, records) = replay(client, store).await?;
     let mut audit = Audit { records, rows: left.len(), ..Audit::default() };

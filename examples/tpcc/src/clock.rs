@@ -1,4 +1,4 @@
-//! The engine's own clock: dates that rows carry, nothing that a verdict knows.
+//! The engine's own clock, for dates in rows only: no verdict depends on it.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,6 +1,6 @@
-//! TPC-C's consistency conditions (clause 3.3.2), as SQL over the tables. Each query counts what violates it.
+//! TPC-C's consistency conditions (clause 3.3.2), as SQL over the tables. Each query counts the violations.
 //!
-//! All twelve hold with NewOrder and Payment alone; those on deliveries do because nothing is delivered.
+//! All twelve hold with NewOrder and Payment alone; the conditions on deliveries hold because nothing is delivered.
 
 use tokio_postgres::Client;
 
@@ -8,13 +8,13 @@ use tokio_postgres::Client;
 pub struct Condition {
     /// Clause 3.3.2.N.
     pub number: u32,
-    /// In words.
+    /// Its text.
     pub says: &'static str,
-    /// Yields one number.
+    /// Query that returns one number.
     pub violations: &'static str,
 }
 
-/// All conditions. `$delivered` stands for the orders of a district that were delivered at the beginning.
+/// All conditions. `$delivered` expands to the number of a district's orders that were delivered at the beginning.
 pub const CONDITIONS: &[Condition] = &[
     Condition {
         number: 1,
@@ -113,7 +113,7 @@ pub const CONDITIONS: &[Condition] = &[
 /// Returns the number of violations of each condition.
 ///
 /// # Errors
-/// If PostgreSQL cannot be asked.
+/// If PostgreSQL is unreachable.
 pub async fn violations(
     postgres: &Client,
     delivered: i32,

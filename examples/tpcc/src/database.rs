@@ -1,4 +1,5 @@
-//! Where PostgreSQL is, for the engine, which logs in by itself, and for Tribunal, which must not be told a password.
+//! The address of PostgreSQL: for the engine, which logs in itself, and for Tribunal, whose declarations must not
+//! contain a password.
 
 use std::str::FromStr;
 
@@ -26,7 +27,7 @@ impl Database {
     /// Returns `host:port`.
     ///
     /// # Errors
-    /// If the address is not of one host on TCP.
+    /// If the address is not that of a single host on TCP.
     pub fn address(&self) -> Result<String, String> {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         match self.config.get_hosts() {
@@ -63,10 +64,10 @@ impl Database {
         Ok(format!("postgres://{user}@{}/{name}", self.address()?))
     }
 
-    /// Connects, with the tables of one schema in sight. The connection ends with the client.
+    /// Connects, with the tables of one schema on the search path. The connection ends with the client.
     ///
     /// # Errors
-    /// If the server cannot be reached, or does not let the role in.
+    /// If the server is unreachable or rejects the role.
     pub async fn connect(&self, schema: &str) -> Result<Client, String> {
         let mut config = self.config.clone();
         config.options(format!("-c search_path={schema}")).application_name("tpcc");
@@ -75,14 +76,14 @@ impl Database {
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(said)?;
         tokio::spawn(async move {
-            // The task that waits for a response gets the error.
+            // The task that waits for a response receives the error.
             let _ = connection.await;
         });
         Ok(client)
     }
 }
 
-/// Says an error in one line.
+/// Formats an error in one line.
 pub(crate) fn said(error: tokio_postgres::Error) -> String {
     match error.as_db_error() {
         Some(refused) => format!("PostgreSQL: {}: {}", refused.code().code(), refused.message()),

@@ -1,8 +1,8 @@
 //! One terminal of the engine: NewOrder (clause 2.4) and Payment (clause 2.5). It reads rows with their versions
-//! straight from PostgreSQL, keeps its writes back, and commits through Tribunal. It never writes to PostgreSQL.
+//! straight from PostgreSQL, buffers its writes, and commits through Tribunal. It never writes to PostgreSQL.
 //!
-//! Its reads need no snapshot and no lock: whatever it read is checked by version at commit. Customers are neither
-//! added nor renamed by these two transactions, so the search by last name needs no range.
+//! Its reads need neither a snapshot nor a lock: every read is checked by version at commit. These two transactions
+//! neither add nor rename customers, so the search by last name needs no range.
 
 use futures_util::future::try_join_all;
 use tokio::try_join;
@@ -15,33 +15,33 @@ use crate::random::{Random, Sizes};
 use crate::rows::{Customer, History, Order, OrderLine, Stock, key};
 use crate::schema::DISTRICTS;
 
-/// Characters of `c_data` that are kept.
+/// Maximum characters of `c_data` retained.
 const DATA_CHARS_MAX: usize = 500;
 
-/// Why a transaction could not be tried to its end.
+/// Why an attempt could not be completed.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// PostgreSQL could not be read.
     #[error("PostgreSQL: {0}")]
     Postgres(#[from] tokio_postgres::Error),
-    /// Tribunal could not be asked.
+    /// Tribunal was unreachable.
     #[error("Tribunal: {0}")]
     Tribunal(#[from] tribunal_client::Error),
-    /// A row that must be there is not.
+    /// A required row is missing.
     #[error("PostgreSQL has no row {0}")]
     Missing(String),
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 #[derive(Debug)]
 pub enum Attempt {
     /// Tribunal's verdict.
     Verdict(Outcome),
-    /// The user gave up, as one in a hundred new orders does: it names an item that does not exist.
+    /// The user rolled back, as in one of a hundred new orders: it names an item that does not exist.
     RolledBack,
 }
 
-/// What a terminal is asked to do; the same again after an abort.
+/// The input of a terminal's transaction, reused for retries after an abort.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A customer orders.
@@ -59,23 +59,23 @@ pub enum Input {
         district: i32,
         /// Warehouse and district of the customer.
         of: (i32, i32),
-        /// Who it is.
+        /// The customer.
         customer: Who,
         /// Cents.
         amount: i64,
     },
 }
 
-/// How a customer is named.
+/// How a customer is identified.
 #[derive(Clone, Debug)]
 pub enum Who {
     /// By number.
     Number(i32),
-    /// By last name: the middle one of all who have it, by first name.
+    /// By last name: the middle one of all customers with this name, ordered by first name.
     LastName(String),
 }
 
-/// A terminal with a connection of its own.
+/// A terminal with a separate connection.
 pub struct Terminal {
     tribunal: Client,
     postgres: Postgres,
@@ -119,7 +119,7 @@ impl Prepared {
 }
 
 impl Input {
-    /// Draws an input of the mix of the two: 45 new orders to 43 payments.
+    /// Draws an input from the mix of the two: 45 new orders to 43 payments.
     pub fn draw(random: &mut Random, sizes: Sizes, home: i32) -> Input {
         let district = random.within(1, DISTRICTS);
         if random.within(1, 88) <= 45 {
@@ -166,7 +166,7 @@ fn payment(random: &mut Random, sizes: Sizes, home: i32, district: i32) -> Input
 }
 
 impl Terminal {
-    /// Makes a terminal of a warehouse.
+    /// Creates a terminal of a warehouse.
     ///
     /// # Errors
     /// If PostgreSQL does not have the tables.
@@ -178,7 +178,7 @@ impl Terminal {
     /// Tries a transaction once, on fresh reads.
     ///
     /// # Errors
-    /// See [`Trouble`]; an abort is none.
+    /// See [`Trouble`]; an abort is not an error.
     pub async fn attempt(&self, input: &Input) -> Result<Attempt, Trouble> {
         match input {
             Input::NewOrder { district, customer, lines } => self.new_order(*district, *customer, lines).await,
@@ -191,7 +191,7 @@ impl Terminal {
     async fn new_order(&self, d: i32, c: i32, lines: &[(i32, i32, i32)]) -> Result<Attempt, Trouble> {
         let w = self.warehouse;
         let mut txn = self.tribunal.begin_local(IsolationLevel::Serializable);
-        // All questions at once: one journey to PostgreSQL.
+        // All queries at once: one round trip to PostgreSQL.
         let wanted: Vec<[i32; 2]> = lines.iter().map(|&(item, supply, _)| [supply, item]).collect();
         let items = try_join_all(lines.iter().map(|(item, ..)| self.maybe(&self.sql.item, vec![item])));
         let stocks = try_join_all(wanted.iter().map(|[supply, item]| self.maybe(&self.sql.stock, vec![supply, item])));
@@ -217,14 +217,14 @@ impl Terminal {
         let mut total = 0;
         for ((number, &(item, supply, quantity)), (found, stock)) in (1..).zip(lines).zip(items.iter().zip(&stocks)) {
             let Some(found) = found else {
-                // Dropping the transaction is giving it up.
+                // Dropping the transaction rolls it back.
                 return Ok(Attempt::RolledBack);
             };
             let stock_key = key("s/", &[supply, item]);
             let row = stock.as_ref().ok_or_else(|| Trouble::Missing(stock_key.clone()))?;
             self.observe(&mut txn, &key("i/", &[item]), found)?;
             self.observe(&mut txn, &stock_key, row)?;
-            // An item may be ordered on two lines of one order; the second goes on from the first.
+            // An order may contain an item on two lines; the second line continues from the first.
             let stock = sold(self.own_stock(&txn, &stock_key, row)?, quantity, supply != w);
             let amount = found.try_get::<_, i64>(1)? * i64::from(quantity);
             total += amount;
@@ -287,7 +287,7 @@ impl Terminal {
             h_data: format!("{}    {}", warehouse.try_get::<_, &str>(2)?, district.try_get::<_, &str>(2)?),
         };
         txn.update(&self.store, &customer_key, &customer)?;
-        // Added, not read: payments of one warehouse do not defeat each other.
+        // Added, not read: payments to one warehouse do not conflict.
         txn.add(&self.store, key("wy/", &[w]), amount)?;
         txn.add(&self.store, key("dy/", &[w, d]), amount)?;
         let history_key = format!("h/{}", txn.id());
@@ -319,7 +319,7 @@ impl Terminal {
         self.maybe(statement, key.clone()).await?.ok_or_else(|| Trouble::Missing(name()))
     }
 
-    /// Says what was read: the row's version, which the adaptor wrote beside it.
+    /// Records a read: the row's version, which the adaptor wrote next to it.
     fn observe(&self, txn: &mut Transaction, key: &str, row: &Row) -> Result<(), Trouble> {
         let bits: i64 = row.try_get(0)?;
         let version = u64::try_from(bits).ok().and_then(Version::from_bits);

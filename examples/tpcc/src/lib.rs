@@ -1,7 +1,7 @@
 //! TPC-C's NewOrder and Payment on an engine that reads straight from PostgreSQL and commits through Tribunal.
 //!
-//! Nobody locks anything: the terminals read rows with their versions, Tribunal decides, and its `postgres` adaptor
-//! writes. At the end TPC-C's consistency conditions are asked in SQL, and the tables are compared with the log.
+//! There are no locks: the terminals read rows with their versions, Tribunal decides, and its `postgres` adaptor
+//! writes. At the end, TPC-C's consistency conditions are checked in SQL, and the tables are compared with the log.
 
 pub mod audit;
 pub mod clock;

@@ -1,4 +1,4 @@
-//! `tpcc`: the engine against a Tribunal and a PostgreSQL that run already. `tribunal demo tpcc` starts both itself.
+//! `tpcc`: the engine against a running Tribunal and PostgreSQL. `tribunal demo tpcc` starts both itself.
 
 use std::process::ExitCode;
 

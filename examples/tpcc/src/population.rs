@@ -1,4 +1,4 @@
-//! The database at the beginning (clause 4.3.3), committed through Tribunal like everything else.
+//! The initial database (clause 4.3.3), committed through Tribunal like everything else.
 
 use serde::Serialize;
 use serde_json::json;
@@ -11,10 +11,10 @@ use crate::schema::DISTRICTS;
 
 /// Rows of one transaction.
 const ROWS_PER_TXN: usize = 2_000;
-/// What each customer has paid at the beginning, cents.
+/// Initial payments of each customer, in cents.
 const FIRST_PAYMENT: i64 = 1_000;
 
-/// Collects rows and commits them in pieces.
+/// Collects rows and commits them in chunks.
 struct Loader<'a> {
     client: &'a Client,
     store: &'a str,
@@ -48,7 +48,7 @@ impl Loader<'_> {
 /// Fills an empty store; returns the number of rows.
 ///
 /// # Errors
-/// If Tribunal refuses, which an empty store gives no reason for.
+/// If Tribunal refuses, for which an empty store gives no reason.
 pub async fn load(client: &Client, store: &str, sizes: Sizes) -> Result<u64, String> {
     let txn = client.begin_local(IsolationLevel::Serializable);
     let mut loader = Loader { client, store, txn, pending: 0, rows: 0 };
@@ -121,7 +121,7 @@ async fn customer(loader: &mut Loader<'_>, random: &mut Random, sizes: Sizes, at
     loader.insert(format!("h/first-{w}-{d}-{c}"), &history).await
 }
 
-/// One order of each customer, in random order; the newest three tenths are not delivered yet.
+/// Adds one order per customer, in random order; the newest three tenths are not delivered yet.
 async fn orders(loader: &mut Loader<'_>, random: &mut Random, sizes: Sizes, w: i32, d: i32) -> Result<(), String> {
     let mut customers: Vec<i32> = (1..=sizes.customers).collect();
     for at in (1..customers.len()).rev() {

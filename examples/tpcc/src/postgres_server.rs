@@ -1,7 +1,7 @@
 //! A real PostgreSQL as a child process: own directory, own loopback port, own password, synced commits.
 //!
-//! PostgreSQL refuses to run as root, so root starts it as the user `postgres`. Whatever happens, it ends with its
-//! owner: asked to stop when dropped, killed if it does not, and its directory removed.
+//! PostgreSQL refuses to run as root, so root starts it as the user `postgres`. It always ends with its owner: stopped
+//! on drop, killed if it does not stop, and its directory removed.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -19,10 +19,10 @@ pub const ROLE: &str = "tribunal";
 pub const DATABASE: &str = "postgres";
 /// How long initialising, starting or stopping may take.
 const WAIT_MAX: Duration = Duration::from_secs(120);
-/// User and group that root becomes for it.
+/// User and group that root switches to for it.
 type Owner = (u32, u32);
 
-/// A server that ends when dropped.
+/// A server that is stopped on drop.
 pub struct PostgresServer {
     binaries: PathBuf,
     dir: PathBuf,
@@ -34,7 +34,7 @@ pub struct PostgresServer {
 }
 
 impl PostgresServer {
-    /// Initialises a database and starts it with further `settings`, each `name=value`.
+    /// Initialises a database and starts it with additional `settings`, each `name=value`.
     ///
     /// # Errors
     /// In words, with the install command if there is no PostgreSQL.
@@ -70,10 +70,10 @@ impl PostgresServer {
         format!("postgres://{ROLE}:{}@{}/{DATABASE}", self.password, self.address())
     }
 
-    /// Starts it again on the same port and data.
+    /// Restarts it on the same port and data.
     ///
     /// # Errors
-    /// If it does not come up; the end of its log says why.
+    /// If it does not come up; the end of its log contains the reason.
     pub fn restart(&mut self) -> Result<(), String> {
         let log = self.dir.join("log");
         let output = File::options().create(true).append(true).open(&log).map_err(|e| e.to_string())?;
@@ -100,11 +100,12 @@ impl PostgresServer {
         Ok(())
     }
 
-    /// Kills all of its processes at once, as `kill -9` does, and waits until they are gone: a backend that still dies
-    /// holds the shared memory, and a server that starts meanwhile refuses to.
+    /// Kills all of its processes at once, as `kill -9` does, and waits until they have exited: a dying backend still
+    /// holds the shared memory, and a server that starts meanwhile refuses to run.
     pub fn kill(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        // Halted first: otherwise it would see its backends die, and recover before it is killed itself, or fork others.
+        // Halted first: otherwise it would see its backends die, and recover before it is killed itself, or fork new
+        // ones.
         signal("STOP", child.id());
         wait_until(|| !matches!(state_of(child.id()), Some(state) if state != 'T' && state != 'Z'));
         let backends = children_of(child.id());
@@ -116,7 +117,7 @@ impl PostgresServer {
         wait_until(|| backends.iter().all(|backend| matches!(state_of(*backend), None | Some('Z'))));
     }
 
-    /// Halts all of its processes, or lets them go on.
+    /// Halts or resumes all of its processes.
     pub fn pause(&self, paused: bool) {
         let Some(child) = &self.child else { return };
         let backends = children_of(child.id());
@@ -141,7 +142,7 @@ impl PostgresServer {
     fn command(&self, name: &str) -> Command {
         let mut command = Command::new(self.binaries.join(name));
         command.current_dir(&self.dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // A terminal's Ctrl-C is its owner's business.
+        // Ctrl-C in the terminal is for the owner to handle.
         command.process_group(0);
         if let Some((user, group)) = self.owner {
             command.uid(user).gid(group);
@@ -166,7 +167,7 @@ impl PostgresServer {
         }
     }
 
-    /// Frees the segment by which a killed server guarded its data.
+    /// Frees the shared memory segment by which a killed server guarded its data.
     fn free_segment(&self) {
         let Ok(text) = fs::read_to_string(self.data().join("postmaster.pid")) else { return };
         if let Some(id) = text.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
@@ -201,7 +202,7 @@ fn find_binaries() -> Option<PathBuf> {
     packaged.into_iter().rev().chain(std::env::split_paths(&path)).find(has_all)
 }
 
-/// Returns whom to run as, if this process is root.
+/// Returns the user and group to run as, if this process is root.
 fn owner() -> Result<Option<Owner>, String> {
     let own = fs::metadata("/proc/self").map_err(|e| e.to_string())?.uid();
     if own != 0 {
@@ -220,7 +221,7 @@ fn fresh_dir() -> Result<PathBuf, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let unique = format!("tribunal-postgres-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let dir = std::env::temp_dir().join(unique);
-    // Left by a process with this number that was killed.
+    // A killed process with the same id may have left it.
     let _ = fs::remove_dir_all(&dir);
     let made = fs::create_dir_all(&dir).and_then(|()| fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)));
     made.map_err(|e| format!("{}: {e}", dir.display()))?;
@@ -230,7 +231,7 @@ fn fresh_dir() -> Result<PathBuf, String> {
     Ok(dir)
 }
 
-/// Returns a port that is free, below those that the system gives to others: it stays free while a server is away.
+/// Returns a free port below the ephemeral range, so that it stays free while a server is down.
 fn free_port() -> Result<u16, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(61);
@@ -253,7 +254,7 @@ fn signal(name: &str, pid: u32) {
     let _ = Command::new("kill").args(["-s", name, &pid.to_string()]).stderr(Stdio::null()).status();
 }
 
-/// Waits for what a signal brings about.
+/// Waits for the effect of a signal.
 fn wait_until(done: impl Fn() -> bool) {
     let begun = Instant::now();
     while !done() && begun.elapsed() < WAIT_MAX {
@@ -261,7 +262,7 @@ fn wait_until(done: impl Fn() -> bool) {
     }
 }
 
-/// Returns a process's state as `ps` shows it; `None` once it is gone.
+/// Returns a process's state as `ps` shows it; `None` after it has exited.
 fn state_of(pid: u32) -> Option<char> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     text.rsplit_once(") ")?.1.chars().next()

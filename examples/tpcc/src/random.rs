@@ -1,20 +1,20 @@
-//! TPC-C's random numbers and names (clauses 2.1.6, 4.3.2, 4.3.3): non-uniform where it asks for it.
+//! TPC-C's random numbers and names (clauses 2.1.6, 4.3.2, 4.3.3): non-uniform where the specification requires it.
 
 /// Syllables of customers' last names.
 const SYLLABLES: [&str; 10] = ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
 
-/// Sizes of the database. The specification's are 100,000 items and 3,000 customers a district.
+/// Sizes of the database. The specification's are 100,000 items and 3,000 customers per district.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Warehouses.
     pub warehouses: i32,
     /// Items, and stock rows of each warehouse.
     pub items: i32,
-    /// Customers of a district, each with one order at the beginning.
+    /// Customers per district, each with one initial order.
     pub customers: i32,
 }
 
-/// A generator of load; nothing but the mix depends on its quality.
+/// A generator for the load; only the mix depends on its quality.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -38,14 +38,14 @@ impl Random {
         min.saturating_add(i32::try_from((self.next() >> 16) % span).unwrap_or(0))
     }
 
-    /// Tells whether an event of this probability happened, per cent.
+    /// Returns whether an event of this probability, in percent, happened.
     pub fn percent(&mut self, share: i32) -> bool {
         self.within(1, 100) <= share
     }
 
     /// TPC-C's NURand over `min..=max`.
     fn non_uniform(&mut self, a: i32, min: i32, max: i32) -> i32 {
-        // The constant C of a run; any is allowed.
+        // The constant C of a run; any value is allowed.
         const C: i32 = 123;
         let mixed = self.within(0, a) | self.within(min, max);
         (mixed + C) % (max - min + 1) + min
@@ -61,7 +61,7 @@ impl Random {
         self.non_uniform(scaled(1023, sizes.customers, 3_000), 1, sizes.customers)
     }
 
-    /// Returns the last name of somebody who exists.
+    /// Returns the last name of an existing customer.
     pub fn last_name(&mut self, sizes: Sizes) -> String {
         last_name(self.non_uniform(255, 0, name_max(sizes)))
     }
@@ -73,19 +73,19 @@ impl Random {
     }
 }
 
-/// Scales NURand's A with the range that it is made for, to one less than a power of two.
+/// Scales NURand's A with the range that it is defined for, to one less than a power of two.
 fn scaled(a: i32, size: i32, full: i32) -> i32 {
     let wanted = i64::from(a) * i64::from(size) / i64::from(full);
     i32::try_from((u64::try_from(wanted).unwrap_or(0) + 1).next_power_of_two() - 1).unwrap_or(a)
 }
 
-/// Returns the largest number that customers' names are made of.
+/// Returns the largest number that customers' names are derived from.
 #[must_use]
 pub fn name_max(sizes: Sizes) -> i32 {
     sizes.customers.clamp(1, 1000) - 1
 }
 
-/// Makes a last name of a number of 0..=999.
+/// Derives a last name from a number in 0..=999.
 #[must_use]
 pub fn last_name(number: i32) -> String {
     let digit = |place: i32| SYLLABLES[usize::try_from(number / place % 10).unwrap_or(0)];

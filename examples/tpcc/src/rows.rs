@@ -1,4 +1,4 @@
-//! Values of the rows that are read to be changed, as JSON has them, and the keys of all rows.
+//! Values of the rows that are read and changed, as in their JSON, and the keys of all rows.
 
 use serde::Serialize;
 
@@ -21,22 +21,22 @@ pub struct Customer {
     pub c_payment_cnt: i32,
     /// Deliveries.
     pub c_delivery_cnt: i32,
-    /// What is remembered of a customer of bad credit.
+    /// Notes on a customer of bad credit.
     pub c_data: String,
 }
 
 /// A payment.
 #[derive(Clone, Debug, Serialize)]
 pub struct History {
-    /// Who paid: warehouse.
+    /// The payer's warehouse.
     pub h_c_w_id: i32,
-    /// Who paid: district.
+    /// The payer's district.
     pub h_c_d_id: i32,
-    /// Who paid.
+    /// The paying customer.
     pub h_c_id: i32,
-    /// Who was paid: warehouse.
+    /// The payee's warehouse.
     pub h_w_id: i32,
-    /// Who was paid: district.
+    /// The payee's district.
     pub h_d_id: i32,
     /// Microseconds since 1970.
     pub h_date: i64,
@@ -53,12 +53,12 @@ pub struct Order {
     pub o_c_id: i32,
     /// Microseconds since 1970.
     pub o_entry_d: i64,
-    /// Absent while it is new.
+    /// Absent while the order is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub o_carrier_id: Option<i32>,
     /// Lines.
     pub o_ol_cnt: i32,
-    /// Every line is supplied by the home warehouse.
+    /// Whether every line is supplied by the home warehouse.
     pub o_all_local: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct OrderLine {
     pub ol_i_id: i32,
     /// Warehouse that supplies it.
     pub ol_supply_w_id: i32,
-    /// Microseconds since 1970; absent while it is not delivered.
+    /// Microseconds since 1970; absent until it is delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ol_delivery_d: Option<i64>,
     /// Pieces.
@@ -91,13 +91,13 @@ pub struct Stock {
     pub s_ytd: i64,
     /// Orders.
     pub s_order_cnt: i32,
-    /// Orders from elsewhere.
+    /// Orders from other warehouses.
     pub s_remote_cnt: i32,
     /// Anything.
     pub s_data: String,
 }
 
-/// Makes a row's key of its table's prefix and its numbers.
+/// Builds a row's key from its table's prefix and its numbers.
 #[must_use]
 pub fn key(prefix: &str, numbers: &[i32]) -> String {
     let mut key = prefix.to_owned();

@@ -1,4 +1,4 @@
-//! A run: a schema of its own, the population, terminals at work, and the audit.
+//! A run: a separate schema, the population, working terminals, and the audit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,28 +22,28 @@ use crate::{Options, schema};
 
 /// How long PostgreSQL may take to catch up with the log.
 const CATCH_UP_MAX: Duration = Duration::from_secs(300);
-/// Longest wait before an attempt is repeated.
+/// Maximum backoff before a retry.
 const WAIT_MAX: Duration = Duration::from_millis(64);
 
 type Tallies = BTreeMap<&'static str, Tally>;
 
-/// Everything that was found.
+/// All results of a run.
 struct Findings {
     tallies: Tallies,
     lasted: Duration,
-    /// What was committed and aborted in each second.
+    /// Commits and aborts of each second.
     series: Vec<Value>,
     caught_up: Duration,
     conditions: Vec<(&'static Condition, i64)>,
     audit: Audit,
-    /// Acknowledged commits that the tables do not show.
+    /// Acknowledged commits that are missing from the tables.
     wrong: Vec<String>,
 }
 
-/// Runs terminals against a Tribunal and a PostgreSQL that are there; returns whether all is as it must be.
+/// Runs terminals against an existing Tribunal and PostgreSQL; returns whether every check passed.
 ///
 /// # Errors
-/// In words, if the run could not be made.
+/// In words, if the run could not take place.
 pub async fn run(options: &Options, tribunal: &str, database: &Database) -> Result<bool, String> {
     let client = Client::with_options(tribunal, ClientOptions::from_env()).map_err(|e| e.to_string())?;
     // Letters and digits only: it is a name in SQL and in the API.
@@ -55,7 +55,7 @@ pub async fn run(options: &Options, tribunal: &str, database: &Database) -> Resu
         () = interrupted() => Err("interrupted".to_owned()),
     };
     if !options.keep {
-        // Only its log from now on: nothing is pushed to tables that are gone.
+        // Keep only its log from now on: nothing is pushed to dropped tables.
         let existence = Some(StoreExistence::Tracked);
         let log_only = StoreDeclaration { existence, log_only: Some(true), ..StoreDeclaration::default() };
         let _ = client.declare_store(&name, &log_only).await;
@@ -143,7 +143,7 @@ async fn terminals(
     Ok(terminals)
 }
 
-/// Lets the terminals work for as long as was asked for.
+/// Runs the terminals for the requested duration.
 async fn work(
     options: &Options,
     terminals: Vec<(i32, Terminal)>,
@@ -205,7 +205,7 @@ async fn one(
                 Attempt::Verdict(Outcome::Aborted(aborted)) => aborted,
             };
             live.aborted.fetch_add(1, Ordering::Relaxed);
-            // A number that was taken is an order that was committed after a stale read: read again.
+            // A taken number is an order that was committed after a stale read: read again.
             let again = aborted.retryable || aborted.reason == "row_exists";
             tally.aborted(aborted.reason);
             if !again || stop.load(Ordering::Relaxed) {
@@ -243,7 +243,7 @@ async fn show_progress(options: &Options, live: &Live, begun: Instant) -> Vec<Va
     series
 }
 
-/// Waits until PostgreSQL has acknowledged everything that is in the log.
+/// Waits until PostgreSQL has acknowledged the entire log.
 async fn caught_up(client: &Client, store: &str) -> Result<Duration, String> {
     let begun = Instant::now();
     loop {
@@ -264,7 +264,7 @@ async fn caught_up(client: &Client, store: &str) -> Result<Duration, String> {
     }
 }
 
-/// Prints the report; returns whether all is as it must be.
+/// Prints the report; returns whether every check passed.
 fn report(options: &Options, store: &str, findings: &Findings) -> bool {
     let Findings { tallies, lasted, series, caught_up, conditions, audit, wrong } = findings;
     let hold = conditions.iter().all(|(_, violations)| *violations == 0);

@@ -1,8 +1,8 @@
-//! TPC-C's nine tables as one store: which key goes to which table, and which field to which column.
+//! TPC-C's nine tables as one store: the mapping of keys to tables, and of fields to columns.
 //!
-//! Money is in cents and rates are in ten-thousandths, so that sums are exact. Three counters have tables of their own
-//! (vertical partitioning, clause 1.4): `w_ytd` and `d_ytd` are only ever added to, so payments of one warehouse do not
-//! meet; and who reads a district's tax does not meet who takes its next order number.
+//! Money is in cents and rates are in ten-thousandths, so that sums are exact. Three counters have separate tables
+//! (vertical partitioning, clause 1.4): `w_ytd` and `d_ytd` are only ever added to, so payments to one warehouse do not
+//! conflict; and a reader of a district's tax does not conflict with a transaction that takes its next order number.
 
 use serde_json::{Value, json};
 
@@ -11,13 +11,13 @@ pub const DISTRICTS: i32 = 10;
 
 /// A table of the store.
 pub struct Table {
-    /// What the keys of its rows start with.
+    /// Prefix of its rows' keys.
     pub prefix: &'static str,
     /// Name.
     pub name: &'static str,
-    /// Columns of the key, all integers, except for `h_id`.
+    /// Columns of the key, all integers except `h_id`.
     pub key: &'static [&'static str],
-    /// Columns of the value with their types, or the one column of a value that is no object.
+    /// Columns of the value with their types, or the single column of a value that is not an object.
     pub value: Columns,
 }
 
@@ -152,7 +152,7 @@ impl Table {
         mapping
     }
 
-    /// Returns SQL that yields every row as the log has it: key, version, value as JSON without absent fields.
+    /// Returns SQL that selects every row as the log contains it: key, version, value as JSON without absent fields.
     #[must_use]
     pub fn as_logged(&self) -> String {
         let key = self.key.join(" || '/' || ");

@@ -1,4 +1,4 @@
-//! What terminals count: live for the progress line, and per transaction for the report.
+//! The terminals' counters: live for the progress line, and per transaction for the report.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// Prints a line. Nobody may be reading any more, as of `... | head`: the verdict is in the exit code as well.
+/// Prints a line. The reader may have exited, as in `... | head`: the verdict is in the exit code as well.
 pub fn line(text: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }
 
-/// Seen while the terminals run.
+/// Counters shown while the terminals run.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Transactions committed.
@@ -40,7 +40,7 @@ impl Live {
         taken.map_or((0, 0), |times| (times.value_at_quantile(0.5), times.value_at_quantile(0.99)))
     }
 
-    /// Returns both.
+    /// Returns the commits and aborts so far.
     pub fn read(&self) -> (u64, u64) {
         (self.committed.load(Ordering::Relaxed), self.aborted.load(Ordering::Relaxed))
     }
@@ -49,15 +49,15 @@ impl Live {
 /// One kind of transaction.
 #[derive(Debug)]
 pub struct Tally {
-    /// Committed.
+    /// Transactions committed.
     pub committed: u64,
-    /// Given up on purpose.
+    /// Transactions rolled back on purpose.
     pub rolled_back: u64,
     /// Attempts aborted, by reason.
     pub aborts: BTreeMap<String, u64>,
-    /// From the first attempt's first read to the verdict, microseconds, repetitions and their waits included.
+    /// Microseconds from the first attempt's first read to the verdict, retries and their backoff included.
     response: Histogram<u64>,
-    /// The attempt that committed alone.
+    /// The same for the committed attempt alone.
     attempt: Histogram<u64>,
 }
 
@@ -85,7 +85,7 @@ impl Tally {
         *self.aborts.entry(reason).or_default() += 1;
     }
 
-    /// Adds another terminal's.
+    /// Adds another terminal's counters.
     pub fn merge(&mut self, other: &Tally) {
         self.committed += other.committed;
         self.rolled_back += other.rolled_back;

@@ -1,10 +1,10 @@
-//! Each consistency condition is seen by its query: what violates it is planted in a real PostgreSQL, one at a time.
+//! Each consistency condition is checked by its query: violations are planted in a real PostgreSQL, one at a time.
 
 use tribunal_tpcc::conditions::violations;
 use tribunal_tpcc::schema::{Columns, TABLES};
 use tribunal_tpcc::{Database, PostgresServer, conditions::CONDITIONS};
 
-/// Tables without types that matter here.
+/// Returns SQL that creates the tables, without types that do not matter here.
 fn create() -> String {
     let mut sql = String::new();
     for table in TABLES {
@@ -33,7 +33,7 @@ const CONSISTENT: &str = "
     INSERT INTO order_line (ol_w_id, ol_d_id, ol_o_id, ol_number, ol_delivery_d, ol_amount)
         VALUES (1, 1, 1, 1, 5, 20), (1, 1, 1, 2, 5, 30), (1, 1, 2, 1, NULL, 9), (1, 1, 3, 1, NULL, 8);";
 
-/// What to plant, and the conditions that it violates.
+/// A statement that plants a violation, and the violated conditions.
 const PLANTED: &[(&str, &[u32])] = &[
     ("UPDATE warehouse_ytd SET w_ytd = 31", &[1, 8]),
     ("UPDATE district_ytd SET d_ytd = 29", &[1, 9]),

@@ -1,4 +1,5 @@
-//! Fair rotation: origins fall into turns by their hash, and each epoch another turn goes first.
+//! Fair rotation: origins are assigned to turns by their hash, and each epoch another turn goes
+//! first.
 
 use serde::Deserialize;
 use tribunal_plugin_sdk::rule::{Columns, Ranks, Txns};

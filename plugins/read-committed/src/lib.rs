@@ -1,4 +1,4 @@
-//! Read committed: what was read is not checked.
+//! Read committed: reads are not checked.
 
 use tribunal_plugin_sdk::validator::{Evidence, Groups, Validation, accept_all};
 use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};

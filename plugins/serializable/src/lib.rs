@@ -1,5 +1,5 @@
-//! Serializable: every row read must be at the version seen, every range unchanged. Order within the epoch is the
-//! merge's business.
+//! Serializable: every row read must be at the version seen, every range unchanged. The merge handles the order within
+//! the epoch.
 
 use tribunal_plugin_sdk::validator::{Evidence, Groups, RANGE_CONFLICT, READ_CONFLICT, Validation, accept_all};
 use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};

@@ -20,7 +20,7 @@ impl Rule for ShorterTxnWins {
     const NEEDS: Columns = Columns::CSN.union(Columns::START);
 
     fn rank(&self, txns: Txns) -> Result<Ranks, Fault> {
-        // Later starts rank lower; the column is turned in place.
+        // Later starts rank lower; the column is complemented in place.
         let mut hi = txns.start;
         for start in &mut hi {
             *start = !*start;

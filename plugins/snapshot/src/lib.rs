@@ -21,15 +21,15 @@ impl Plugin for Snapshot {
     }
 }
 
-/// Where one transaction's rows are.
+/// The offsets of one transaction's rows.
 struct Rows {
     reads: core::ops::Range<usize>,
     ranges: core::ops::Range<usize>,
     writes: core::ops::Range<usize>,
 }
 
-/// Whether a write of another transaction since the snapshot defeats this one. A row that was read must still be at the version
-/// read; any other must be unchanged since the snapshot, except that an addition commutes.
+/// Returns whether a write of another transaction since the snapshot defeats this one. A row that was read must still
+/// be at the version read; any other must be unchanged since the snapshot, except that an addition commutes.
 fn is_defeated(kind: u8, flags: u8) -> bool {
     if flags & write_flag::WAS_READ != 0 {
         return flags & write_flag::READ_CURRENT == 0;
@@ -47,7 +47,7 @@ fn judge(evidence: &Evidence, t: usize, rows: &Rows) -> Option<(u8, u32)> {
         let witness = pairs.position(|(seen, latest)| seen != latest).map_or(NO_WITNESS, |i| i as u32);
         return Some((READ_CONFLICT, witness));
     }
-    // Reads, ranges, writes: the order in which the opinions of shards combine.
+    // Reads, ranges, writes: the order in which the shards' verdicts combine.
     let changed = &evidence.ranges.changed[rows.ranges.clone()];
     if let Some(i) = changed.iter().position(|&changed| changed != 0) {
         return Some((RANGE_CONFLICT, (rows.reads.len() + i) as u32));

@@ -87,7 +87,7 @@ impl {{Name}} {
 }
 
 impl Adaptor for {{Name}} {
-    // A string cannot be added to, so `add` is missing: the service rejects commits with an `add` to this store.
+    // An `add` cannot apply to a string, so it is missing: the service rejects commits with an `add` to this store.
     fn takes(&self) -> Kinds {
         Kinds::all().difference(Kinds::ADD)
     }

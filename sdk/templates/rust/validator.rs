@@ -24,8 +24,8 @@ impl Validator for {{Name}} {
     fn validate(&self, evidence: Evidence) -> Result<Validation, Fault> {
         let reads = &evidence.reads;
         let mut start = 0;
-        // Judge each transaction by itself. Reasons of plugins have the codes 1 to 127, those from 64 on for good: see
-        // `sdk/src/validator.rs`, which also lists what a validator sees and must do.
+        // Judge each transaction by itself. Reasons of plugins have the codes 1 to 127, those from 64 on permanent: see
+        // `sdk/src/validator.rs`, which also lists a validator's inputs and obligations.
         Ok(judge_each(evidence.count, |t| {
             let end = reads.ends[t] as usize;
             let mut own = reads.seen[start..end].iter().zip(&reads.latest[start..end]);

@@ -110,7 +110,7 @@ prop_compose! {
             let row = keyer(namespace, store, span.of(&request.keys));
             let value = Span::push(&mut request.values, value);
             let kind = WriteKind::from_u8(*kind).unwrap();
-            // An add may say what its row starts with.
+            // An add may contain the initial value of its row.
             let start: &[u8] = if kind == WriteKind::Add { &key[..key.len().min(20)] } else { &[] };
             let start_len = Span::push(&mut request.values, start).len as u8;
             request.writes.push(Write { row, store, key: span, value, kind, integer: *integer, start_len });
@@ -254,8 +254,8 @@ proptest! {
         let decoded = decode_batch(&bytes, group, &keyer);
         prop_assert_eq!(decoded.as_ref(), Ok(&batch));
         for cut in 0..bytes.len() {
-            // The record ends with the values. A cut that leaves every span intact is only detected by the length of the
-            // frame around the record.
+            // The record ends with the values. A cut that leaves every span intact is only detected by the length of
+            // the frame around the record.
             let decoded = decode_batch(&bytes[..cut], group, &keyer);
             prop_assert!(decoded.is_err() || decoded.is_ok_and(|d| d.values.len() < batch.values.len()));
         }

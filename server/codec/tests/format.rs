@@ -1,6 +1,6 @@
 //! Golden files of the current format, which releases after the first must read.
 //!
-//! A changed format gets a new version number and a golden file of its own. Before the first release, an older version is
+//! A changed format gets a new version number and a separate golden file. Before the first release, an older version is
 //! refused; after it, the decoder still reads the old version.
 
 use std::fs;
@@ -185,7 +185,7 @@ fn checked_in(name: &str, written_now: &[u8]) -> Vec<u8> {
     (0..text.len() / 2).map(|n| u8::from_str_radix(&text[2 * n..2 * n + 2], 16).unwrap()).collect()
 }
 
-/// Adds that may create their rows, between others.
+/// Returns adds that may create their rows, between other adds.
 fn adds() -> Batch {
     let mut txn = TxnRequest { id: id(5), priority: 100, ..TxnRequest::default() };
     for (n, start) in [(1, ""), (2, "7"), (3, "-9007199254740990"), (4, ""), (5, "")] {

@@ -1,15 +1,14 @@
-//! What resolving costs: transactions per second on one core, against a loop that only probes the same table in the
-//! same run, over epoch sizes, levels, skews, operations per transaction and stored rows.
+//! The cost of resolving: transactions per second on one core, against a loop in the same run that only probes the same
+//! table, over epoch sizes, levels, skews, operations per transaction and stored rows.
 //!
-//! `cargo bench -p tribunal-core --bench resolve` prints a table, then lets criterion compare with its last run;
-//! with `-- --report` it stops there, with `-- --test` everything runs once. Times are of the thread's processor, so
-//! neighbours on the machine disturb them through its caches only: compare ratios, and the rate that nine epochs in ten
-//! do not reach. For profilers, `-- --one 5` measures a
-//! single line for so many seconds, and `-- --count 40` resolves so many epochs without a clock (with
-//! `valgrind --tool=callgrind --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, and
-//! `--rows 10000` for a table that fits in the caches. `-- --image`
-//! measures how long a state image delays epochs, at once and in steps; `-- --admit 2` what it costs to look transactions
-//! up before they enter an epoch.
+//! `cargo bench -p tribunal-core --bench resolve` prints a table, then lets criterion compare with its last run; with
+//! `-- --report` it stops after the table, and with `-- --test` everything runs once. Times are CPU times of the
+//! thread, so other load on the machine disturbs them only through its caches: compare ratios, and the rate that nine
+//! epochs in ten do not reach. For profilers, `-- --one 5` measures a single line for this number of seconds, and `--
+//! --count 40` resolves this number of epochs without a clock (with `valgrind --tool=callgrind
+//! --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, and `--rows 10000` for a table that
+//! fits in the caches. `-- --image` measures how long a state image delays epochs, taken at once and in steps; `--
+//! --admit 2` measures the cost of looking transactions up before they enter an epoch.
 
 mod workload;
 
@@ -18,13 +17,13 @@ use std::time::Duration;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use tribunal_types::Isolation;
 
-/// The server's allocator: how it spreads the table over pages is part of what resolving costs.
+/// The server's allocator: how it spreads the table over pages is part of the cost of resolving.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use workload::{BASE, Bench, Workload, cpu_time, native_policies};
 
-/// Resolves some epochs without looking at a clock, which not every profiler can emulate.
+/// Resolves some epochs without reading a clock, which not every profiler can emulate.
 fn count(workload: Workload, epochs: usize) {
     let mut bench = Bench::new(workload, native_policies());
     for _ in 0..epochs {
@@ -32,7 +31,8 @@ fn count(workload: Workload, epochs: usize) {
     }
 }
 
-/// Measures for some time and prints one line: alternates epochs and probes, so that both see the same machine.
+/// Measures for `seconds` and prints one line: alternates epochs and probes, so that both run under the same
+/// conditions.
 fn report(workload: Workload, seconds: f64) {
     let mut bench = Bench::new(workload, native_policies());
     let (mut resolving, mut probing) = (Vec::new(), Vec::new());
@@ -109,7 +109,7 @@ fn criterion_groups(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Takes an image at once, then one in steps between epochs, and prints the longest times without an epoch.
+/// Takes one image at once and one in steps between epochs, and prints the longest times without an epoch.
 fn image(workload: Workload) {
     let mut bench = Bench::new(workload, native_policies());
     for _ in 0..1_000_000 / workload.epoch {
@@ -142,7 +142,7 @@ fn image(workload: Workload) {
     );
 }
 
-/// Measures what it costs to look a transaction up before it enters an epoch, by how far ahead its rows are asked for.
+/// Measures the cost of looking a transaction up before it enters an epoch, by how far ahead its rows are prefetched.
 fn admit(workload: Workload, seconds: f64) {
     const AHEAD: [usize; 6] = [0, 1, 2, 3, 4, 8];
     let mut bench = Bench::new(workload, native_policies());

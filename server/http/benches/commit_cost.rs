@@ -1,5 +1,5 @@
-//! What one commit request costs without a socket and without the node: reading the body, writing the answer, and the
-//! whole way through the router, beside the route that answers a constant.
+//! The cost of one commit request without a socket and without the node: reading the body, writing the response, and
+//! the whole path through the router, compared with the route that returns a constant.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tribunal_types::{Csn, Epoch, Lsn, NamespaceId, NodeId, StoreId, StoreSpec, T
 
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 
-/// Five reads and five writes of 100 bytes on distinct rows.
+/// Returns five reads and five writes of 100 bytes on distinct rows.
 fn body() -> String {
     let value = "v".repeat(100);
     let reads: Vec<_> = (0..5)
@@ -63,7 +63,7 @@ fn decided() -> Decided {
     }
 }
 
-/// The node of this crate's tests: asked again for one id, it answers what it has stored.
+/// The node of this crate's tests: a repeated request for one id gets the stored response.
 #[path = "../tests/fake_node/mod.rs"]
 mod fake_node;
 

@@ -1,4 +1,4 @@
-//! Malformed and hostile requests: each gets a problem with a code and a pointer per error, and nothing is queued.
+//! Malformed and hostile requests: each receives a problem with a code and a pointer per error, and nothing is queued.
 
 mod fake_node;
 
@@ -19,7 +19,7 @@ fn errors(reply: &Reply) -> Vec<(String, String)> {
     list.iter().map(|error| (word(error, "pointer"), word(error, "code"))).collect()
 }
 
-/// Posts a commit body and expects exactly these faults.
+/// Posts a commit body and expects exactly these errors.
 async fn check(body: &str, status: u16, code: &str, expected: &[(&str, &str)]) {
     let server = start().await;
     let reply = post(server.address, COMMIT, body).await;
@@ -186,13 +186,13 @@ async fn each_error_has_its_code_and_pointer() {
     }
 }
 
-/// A commit that read a row in a version of an epoch; the snapshots are of epoch 10.
+/// Returns a commit that read a row at a version of this epoch; its snapshots are of epoch 10.
 fn read_at(isolation: &str, store: &str, epoch: u64) -> Value {
     let version = Version::new(Epoch(epoch), 3).unwrap().to_string();
     json!({"isolation": isolation, "snapshots": {store: "10"}, "reads": [{"store": store, "key": "a", "version": version}]})
 }
 
-/// Where reads are validated by version, and up to the snapshot, any version is taken.
+/// Where reads are validated by version, and up to the snapshot, any version is accepted.
 #[tokio::test]
 async fn only_reads_that_are_not_validated_must_be_of_the_snapshot() {
     for body in [
@@ -415,7 +415,7 @@ async fn unknown_routes_methods_and_types_are_problems() {
     server.stop().await.unwrap();
 }
 
-/// What generated clients write for an absent value.
+/// Generated clients write these for an absent value.
 #[tokio::test]
 async fn null_and_empty_mean_absent() {
     let server = start().await;
@@ -430,7 +430,7 @@ async fn null_and_empty_mean_absent() {
     server.stop().await.unwrap();
 }
 
-/// RFC 7493: what some program on the way to a reader would refuse or change.
+/// RFC 7493: values that some intermediary would reject or change.
 #[tokio::test]
 async fn values_outside_of_i_json_are_rejected() {
     for value in [r#""\ud800""#, r#"["x\udc00"]"#, r#"{"\ud834x":1}"#, "1e400", "[-1e400]", r#""\ud800\ud800""#] {
@@ -447,7 +447,7 @@ async fn values_outside_of_i_json_are_rejected() {
     server.stop().await.unwrap();
 }
 
-/// What is ignored might have been meant: `dry_run=true` must not commit.
+/// An ignored parameter might have mattered: `dry_run=true` must not commit.
 #[tokio::test]
 async fn unknown_parameters_are_rejected_on_every_route() {
     let server = start().await;
@@ -491,7 +491,7 @@ async fn unknown_parameters_are_rejected_on_every_route() {
     server.stop().await.unwrap();
 }
 
-/// A fence cannot be taken back.
+/// A fence cannot be undone.
 #[tokio::test]
 async fn only_true_fences() {
     let server = start().await;
@@ -524,7 +524,7 @@ async fn a_malformed_percent_escape_is_rejected() {
         assert_eq!(reply.status, 400, "{path}: {}", reply.json());
         assert_eq!(errors(&reply)[0], (pointer.to_owned(), "bad_parameter".to_owned()), "{path}");
         assert!(reply.json()["errors"][0]["detail"].as_str().unwrap().contains("`%25`"), "{path}");
-        // A name in braces is for programs; people get it in words.
+        // A name in braces is for programs; the detail puts it in words for people.
         let (detail, name) = (reply.json()["detail"].as_str().unwrap().to_owned(), pointer.trim_matches(['{', '}']));
         assert!(!detail.contains(['{', '}']), "{path}: {detail}");
         assert!(!pointer.starts_with('{') || detail.contains(&format!("`{name}` in the path")), "{path}: {detail}");
@@ -564,7 +564,7 @@ fn id(n: usize) -> String {
     format!("0193a5b0-7a3e-7c11-8a52-3f0e1d2c4c{n:02x}")
 }
 
-/// Otherwise the client looks for its body, and the mistake is in its head.
+/// Otherwise the client searches its body for a mistake that is in its head.
 #[tokio::test]
 async fn a_request_that_announces_no_body_is_told_so() {
     let server = start().await;

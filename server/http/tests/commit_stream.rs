@@ -1,4 +1,4 @@
-//! Commit streams over real sockets, HTTP/1.1 and HTTP/2: what is answered, in which order, and what bounds a client.
+//! Commit streams over real sockets, HTTP/1.1 and HTTP/2: the responses, their order, and the bounds on a client.
 
 mod duplex;
 mod fake_node;
@@ -40,7 +40,7 @@ async fn verdicts_are_those_of_a_batch() {
             json!({"txn_id": id(5), "ack": "applied", "writes": [{"op": "put", "store": "kv", "key": "a", "value": 1}]})
         ),
     ];
-    // What depends on when a line was decided is left out.
+    // Fields that depend on when a line was decided are left out.
     let shown = |line: &Value| {
         let mut line = line.clone();
         for field in ["epoch", "csn", "version", "lsn", "session", "applied", "conflicts"] {
@@ -110,7 +110,7 @@ async fn a_connection_is_free_for_other_requests_after_a_stream() {
     server.stop().await.unwrap();
 }
 
-/// Reads a chunked response up to its end.
+/// Reads a chunked response to its end.
 async fn read_chunks(client: &mut Client) -> String {
     use tokio::io::AsyncReadExt;
     let mut text = Vec::new();
@@ -204,7 +204,7 @@ async fn a_commit_as_large_as_in_a_request_of_its_own_is_decided() {
     server.stop().await.unwrap();
 }
 
-/// Writes lines until the server takes no more; returns false if it takes all of them.
+/// Writes lines until the server accepts no more; returns false if it accepts all of them.
 async fn flood(stream: &Duplex, lines: impl Iterator<Item = String>) -> bool {
     for line in lines {
         if tokio::time::timeout(MOMENT * 15, stream.write(line)).await.is_err() {
@@ -262,7 +262,7 @@ async fn a_client_that_never_reads_stops_its_own_commits_and_nobody_elses() {
         let stream = Duplex::open(http, server.address).await;
         let many = |from: usize| (from..from + 1000).map(put).collect::<String>();
         assert!(flood(&stream, (0..500).map(|n| many(1000 * n))).await, "{http:?}: everything was taken");
-        // Until nothing is taken in any more.
+        // Until the server reads no more.
         let mut begun = 0;
         while begun != server.node.begun() {
             begun = server.node.begun();
@@ -294,7 +294,7 @@ async fn heartbeats_keep_a_quiet_stream_and_a_slow_line_ends_it() {
         for _ in 0..30 {
             assert_eq!(stream.line().await, Some(json!({"event": "heartbeat"})), "{http:?}");
         }
-        // A line may take its time, as long as it is not all of it.
+        // A line may arrive slowly within its timeout.
         let line = put(n);
         for piece in line.as_bytes().chunks(line.len() / 4) {
             stream.write(piece.to_vec()).await;
@@ -360,7 +360,7 @@ async fn a_revoked_key_ends_its_streams_after_the_verdicts_of_what_was_taken_in(
         server.node.principals.lock().unwrap().clear();
         let last = quiet.answer().await.expect("an end");
         assert_eq!((&last["reason"], &last["problem"]["status"]), (&json!("unauthenticated"), &json!(401)), "{http:?}");
-        // Each stream looks for itself, once a second.
+        // Each stream checks the key once a second.
         tokio::time::sleep(Duration::from_secs(3)).await;
         stream.write(put(2)).await;
         tokio::time::sleep(MOMENT).await;
@@ -463,7 +463,7 @@ async fn garbage_on_one_stream_is_bounded_and_leaves_others_alone() {
             }
         };
         let (is_bounded, ()) = tokio::join!(sending, committing);
-        // It reads no answers, so most of its lines were never looked at.
+        // It reads no responses, so most of its lines were never parsed.
         assert!(is_bounded, "{http:?}: everything was taken");
         garbage.disconnect();
     }

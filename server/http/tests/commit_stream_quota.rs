@@ -1,4 +1,4 @@
-//! What a stream of commits takes of its tenant's quota, and until when.
+//! How much of its tenant's quota a commit stream uses, and for how long.
 
 mod duplex;
 mod fake_node;
@@ -13,17 +13,18 @@ use tokio::io::AsyncWriteExt;
 use tribunal_http::quota::TenantQuota;
 use tribunal_types::limits::{BODY_BYTES_MAX, STREAM_BYTES_MAX};
 
-/// Room for a stream and a long commit in it.
+/// Room for a stream and one long commit in it.
 const LEAST: TenantQuota = TenantQuota { requests_max: 2, bytes_max: STREAM_BYTES_MAX + BODY_BYTES_MAX };
 
-/// Waits until the stream of a client that broke its connection has ended; over HTTP/1.1 it may wait for its verdicts first.
+/// Waits until the stream of a client that broke its connection has ended; over HTTP/1.1 it may first wait for its
+/// verdicts.
 async fn gone(http: Http, server: &Running) {
     if http == Http::Two {
         closed(server).await;
     }
 }
 
-/// Tells whether there is room for a request of unknown length.
+/// Returns whether there is room for a request of unknown length.
 async fn has_room(server: &Running) -> bool {
     let mut client = Client::connect(server.address).await;
     let request = "POST /v1/stores/kv/push/resume HTTP/1.1\r\nhost: x\r\nauthorization: Bearer known\r\n\
@@ -49,7 +50,7 @@ async fn a_stream_takes_one_place_and_the_room_of_its_window() {
         let ndjson = ("content-type", "application/x-ndjson");
         let (status, problem) = refused(http, server.address, &[ndjson, KEY]).await;
         assert_eq!((status, &problem["code"]), (429, &json!("quota_exceeded")), "{http:?}");
-        // A longer line needs more room than there is.
+        // A longer line needs more room than is left.
         stream.write(put(1)).await;
         assert_eq!(stream.answer().await.unwrap()["status"], "committed");
         stream.write("x".repeat(2 * STREAM_BYTES_MAX)).await;

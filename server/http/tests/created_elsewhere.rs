@@ -1,4 +1,5 @@
-//! Stores and keys that another node has just created: a node that does not know them catches up before it refuses them.
+//! Stores and keys that another node has just created: a node that does not know them catches up before it rejects
+//! them.
 
 mod duplex;
 mod fake_node;
@@ -32,7 +33,7 @@ const JSON: (&str, &str) = ("content-type", "application/json");
 const NDJSON: (&str, &str) = ("content-type", "application/x-ndjson");
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 
-/// Requests that name a store: method, path, type of the body and body.
+/// Returns requests that name a store: method, path, content type and body.
 fn requests(store: &str) -> Vec<(&'static str, String, (&'static str, &'static str), String)> {
     let put = json!({"op": "put", "store": store, "key": "a", "value": 1});
     let line = json!({"txn_id": ID, "writes": [put]});
@@ -52,7 +53,7 @@ fn requests(store: &str) -> Vec<(&'static str, String, (&'static str, &'static s
     ]
 }
 
-/// Returns the status of an answer, or of the problem in it.
+/// Returns the status of a response, or of the problem in it.
 fn status(reply: &fake_node::client::Reply) -> u64 {
     let text = String::from_utf8_lossy(&reply.body);
     let first: Value = serde_json::from_str(text.lines().next().unwrap_or_default()).unwrap_or_default();
@@ -130,7 +131,7 @@ async fn a_key_that_another_node_has_created_lets_its_owner_in() {
         ("Bearer other", true, 401),
         ("Bearer fresh", false, 503),
     ] {
-        // By the router, and by the short way of commits.
+        // Through the router, and through the fast path of commits.
         for (method, path, body) in [("GET", "/v1/stores", ""), ("POST", &*commit, &*body)] {
             let server = member(reachable, true).await;
             let mut client = Client::connect(server.address).await;

@@ -166,7 +166,7 @@ async fn a_half_closed_connection_gets_its_responses() {
 async fn a_long_poll_is_answered_when_its_client_stops_sending() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
-    // Longer than a half-closed connection is kept.
+    // Longer than a half-closed connection is kept open.
     client.socket.write_all(b"GET /v1/log?store=kv&wait_ms=60000 HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     client.socket.shutdown().await.unwrap();
     let reply = next(&mut client).await.expect("a response, with the records that there are");

@@ -1,11 +1,12 @@
-//! The checked-in OpenAPI documents are those of the routes. `UPDATE_OPENAPI=1` rewrites them.
+//! The checked-in OpenAPI documents match the routes. `UPDATE_OPENAPI=1` rewrites them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Fields by name, whether or not some crate in the build makes maps keep their order.
+/// Returns the value with fields sorted by name, whether or not some crate in the build makes maps
+/// keep their order.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -48,7 +49,8 @@ fn the_checked_in_documents_are_those_of_the_routes() {
     check("openapi-3.0.json", tribunal_api::OPENAPI_3_0, &older);
 }
 
-/// What the routes ask for is tested on running servers (`surface.rs`, and the node's `access.rs`).
+/// The keys that the routes require are tested on running servers (`surface.rs`, and the node's
+/// `access.rs`).
 #[test]
 fn every_operation_declares_whether_it_requires_a_key() {
     let (newest, older) = documents();
@@ -71,7 +73,7 @@ fn every_operation_declares_whether_it_requires_a_key() {
     }
 }
 
-/// What every client generator accepts.
+/// Conventions that every client generator accepts.
 #[test]
 fn every_operation_follows_the_conventions() {
     let (newest, _) = documents();

@@ -1,4 +1,4 @@
-//! The list of problem codes in the API's description and the codes that the server returns are the same.
+//! The API description lists exactly the problem codes that the server returns.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use tribunal_http::problem_codes::PROBLEM_CODES;
 
-/// Reads the sources below `dir` up to their tests, with all white space as one space.
+/// Reads the sources below `dir` up to their tests, with all white space collapsed to one space.
 fn sources(dir: &Path, text: &mut String) {
     for entry in fs::read_dir(dir).expect("a folder") {
         let path = entry.expect("an entry").path();
@@ -28,7 +28,7 @@ fn server() -> String {
     text
 }
 
-/// Returns whether the text before a literal says that it is a problem's code.
+/// Returns whether the text before a literal marks it as a problem code.
 fn introduces_code(before: &str) -> bool {
     let before = before.trim_end();
     let call = before.rsplit_once('(').filter(|(_, rest)| rest.is_empty());
@@ -73,7 +73,7 @@ fn every_code_that_is_described_is_in_the_server() {
     assert!(unknown.is_empty(), "described, and never returned: {unknown:?}");
 }
 
-/// Codes of fields have their status beside them in the code.
+/// Codes of fields have their status next to them in the code.
 #[test]
 fn the_statuses_of_fields_errors_are_those_of_the_server() {
     let server = server();

@@ -1,4 +1,4 @@
-//! The requests that count as in flight for a tenant whose callers disconnect.
+//! Requests counted as in flight for a tenant whose callers disconnect.
 
 mod fake_node;
 
@@ -15,7 +15,7 @@ use tribunal_types::{NamespaceId, Roles};
 
 const ID: &str = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a";
 const BODY: &str = r#"{"writes": [{"op": "put", "store": "kv", "key": "k", "value": 1}]}"#;
-/// What the node tells callers that are to come back.
+/// The retry delay that the node sends to callers.
 const COME_BACK: Duration = Duration::from_millis(1500);
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -32,7 +32,7 @@ async fn the_permit_of_an_abandoned_commit_stays_taken_while_the_commit_may_wait
     let (namespace_name, name) = ("default".to_owned(), "engine".to_owned());
     let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
     node.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
-    // A connection that the client has closed looks half-closed for so long.
+    // A connection that the client has closed looks half-closed for this long.
     let options = ServerOptions { header_timeout: Duration::from_secs(1), ..ServerOptions::default() };
     let access = Some(TenantQuota { requests_max: 1, bytes_max: 1 << 20 });
     let server = start_with(node, options, RouterOptions { access, ..RouterOptions::default() }).await;
@@ -47,7 +47,7 @@ async fn the_permit_of_an_abandoned_commit_stays_taken_while_the_commit_may_wait
     };
     while status().await != 429 {
         assert!(begun.elapsed() < TIMEOUT, "the commit never came");
-        // Two requests at a time are one too many, so the commit may be the one that was refused.
+        // The quota allows one request at a time, so the commit may be the refused one.
         if let Ok(refused) = tokio::time::timeout(Duration::from_millis(50), waiting.reply()).await {
             assert_eq!(refused.expect("an answer").status, 429);
             send(&mut waiting, &path, BODY).await;

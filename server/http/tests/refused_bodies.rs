@@ -1,4 +1,4 @@
-//! Requests that are refused before their body has been read, by clients that write all of it before they read the answer.
+//! Requests refused before their body has been read, from clients that write all of it before they read the response.
 
 mod duplex;
 mod fake_node;
@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tribunal_http::quota::TenantQuota;
 use tribunal_types::limits::{BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS};
 
-/// More than the buffers of two sockets hold.
+/// More than the buffers of two sockets can hold.
 const WRITTEN_BYTES: usize = 8 << 20;
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -37,7 +37,7 @@ fn head(path: &str, key: &str, framing: Framing) -> String {
     )
 }
 
-/// Writes the head and all of the body, and only then reads.
+/// Writes the head and the entire body, and only then reads.
 async fn written_before_read(server: &Running, head: &str, body: &[u8]) -> Reply {
     let mut client = Client::connect(server.address).await;
     client.socket.write_all(head.as_bytes()).await.expect("the head is sent");
@@ -74,7 +74,7 @@ async fn a_body_above_the_maximum_is_refused_with_an_answer() {
     let beyond = head("/v1/txns/batch-commit", "known", Framing::Chunks)
         .replace("transfer-encoding: chunked", "content-length: 99999999999999999999");
     assert_eq!(written_before_read(&server, &beyond, &vec![b' '; WRITTEN_BYTES]).await.status, 413);
-    // Without a length the body is read up to the maximum.
+    // Without a length, the body is read up to the maximum.
     let chunk = [&b"100000\r\n"[..], &vec![b' '; 1 << 20], b"\r\n"].concat();
     let chunked = head("/v1/txns/batch-commit", "known", Framing::Chunks);
     assert_eq!(written_before_read(&server, &chunked, &chunk.repeat(18)).await.status, 413);
@@ -113,7 +113,7 @@ async fn an_answer_without_its_body_read_does_not_close_a_connection_whose_body_
 #[tokio::test]
 async fn a_client_that_never_stops_sending_is_cut() {
     let server = guarded(roomy()).await;
-    // Slower than the bound in bytes, so that the bound in time is what ends it; then faster.
+    // First slower than the bound in bytes, so that the bound in time ends it; then faster.
     for (piece, pause) in [(1000, Duration::from_millis(20)), (1 << 20, Duration::ZERO)] {
         let mut client = Client::connect(server.address).await;
         let endless = head(&format!("/v1/txns/{}/commit", id(1)), "unknown", Framing::Length(usize::MAX >> 1));
@@ -130,7 +130,7 @@ async fn a_client_that_never_stops_sending_is_cut() {
             tokio::time::sleep(pause).await;
         };
         assert!(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{error}");
-        // What the buffers of the two sockets hold is sent as well.
+        // The buffers of the two sockets count as sent, too.
         assert!(sent <= LINGER_BYTES_MAX + (16 << 20), "{sent} bytes");
         if !pause.is_zero() {
             assert!(begun.elapsed() >= Duration::from_millis(LINGER_MS), "cut after {:?}", begun.elapsed());
@@ -139,7 +139,8 @@ async fn a_client_that_never_stops_sending_is_cut() {
     server.stop().await.unwrap();
 }
 
-/// Over HTTP/2: the response comes at once, and what a client still sends resets nothing, so that no client misses the response.
+/// Over HTTP/2: the response comes at once, and data that a client still sends does not cause a reset, so no client
+/// misses the response.
 #[tokio::test]
 async fn a_refusal_over_http_2_comes_before_its_body_and_resets_nothing() {
     use http_body_util::{BodyExt, StreamBody};

@@ -1,5 +1,5 @@
-//! Streams of commits whose clients do not read, or write what has no end: what is decided all the same, and what bounds
-//! them.
+//! Commit streams whose clients do not read, or write without end: their commits are decided nevertheless, and the
+//! clients are bounded.
 
 mod duplex;
 mod fake_node;
@@ -40,7 +40,7 @@ async fn commits_taken_in_before_a_revocation_are_answered_and_later_ones_are_no
     let server = guarded(TenantQuota { requests_max: 100, bytes_max: 1 << 30 }).await;
     let connection = Connection::open(server.address, 1).await;
     let mut stream = connection.stream(&[KEY]).await.unwrap();
-    // The first answer is on its way, the second one waits.
+    // The first response is in flight, the second one waits.
     stream.write("x\n").await;
     tokio::time::sleep(MOMENT).await;
     stream.write(format!("y\n{}", put(1))).await;
@@ -139,7 +139,7 @@ async fn stalled_streams_leave_room_for_other_requests_of_their_connection() {
         }
     };
     for (at, stream) in streams.iter().enumerate() {
-        // The window takes a megabyte, what the connection holds the next one.
+        // The window holds one megabyte, the connection's buffers the next.
         for n in 0..32 {
             let line = put_bytes(100 * at + n, 100_000);
             if tokio::time::timeout(MOMENT, stream.write(line)).await.is_err() {
@@ -147,7 +147,7 @@ async fn stalled_streams_leave_room_for_other_requests_of_their_connection() {
             }
         }
     }
-    // A stream's window of the connection's stays for others.
+    // One stream window of the connection's window stays free for other requests.
     let begun = server.node.begun();
     let other = tokio::spawn(async move { (connection.commit(10_000, 500_000).await, connection) });
     eventually("the commit of another request", || server.node.begun() > begun).await;
@@ -173,7 +173,7 @@ async fn a_line_has_its_time_apart_from_the_pauses_of_its_client() {
     let line = put(1);
     let (begin, rest) = line.split_at(10);
     stream.write(begin.to_owned()).await;
-    // The first heartbeat is on its way, the second one waits.
+    // The first heartbeat is in flight, the second one waits.
     tokio::time::sleep(Duration::from_secs(3)).await;
     stream.write(rest.to_owned()).await;
     stream.finish();
@@ -182,7 +182,7 @@ async fn a_line_has_its_time_apart_from_the_pauses_of_its_client() {
     server.stop().await.unwrap();
 }
 
-/// Counts how often a task would be woken.
+/// Counts the wake-ups of a task.
 struct Wakes(AtomicUsize);
 
 impl Wake for Wakes {

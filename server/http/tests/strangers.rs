@@ -1,4 +1,4 @@
-//! Unauthenticated connections: how many the service holds, and how requests end when their key is revoked.
+//! Unauthenticated connections: how many the service accepts, and how requests end when their key is revoked.
 
 mod fake_node;
 
@@ -15,9 +15,9 @@ use tribunal_types::{NamespaceId, Roles};
 
 /// Long enough for a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// No connection is cut for being silent before a test gives up.
+/// No connection is cut for silence before a test times out.
 const SILENCE: Duration = Duration::from_secs(600);
-/// End of a whole response with chunks.
+/// End of a complete chunked response.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 const KEY: (&str, &str) = ("authorization", "Bearer known");
 
@@ -41,7 +41,7 @@ async fn silent_connections_without_a_key_make_room_for_new_ones() {
     for _ in 0..100 {
         silent.push(Client::connect(server.address).await);
     }
-    // One that has asked something, but proved nothing, is as good as silent.
+    // A connection with requests but no credentials counts as silent.
     let mut asking = Client::connect(server.address).await;
     assert_eq!(asking.get("/healthz").await.status, 200);
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Log streams and store states: the format on the wire.
+//! Log streams and store states: the wire format.
 
 mod fake_node;
 
@@ -87,7 +87,7 @@ async fn heartbeats_come_between_records_as_well() {
     put(&server, 1).await;
     let (_, mut socket) = open(&server, "/v1/log?store=kv&heartbeat_ms=100", &[NDJSON]).await;
     let mut text = String::new();
-    // Records come more often than heartbeats are due, so the stream is never quiet.
+    // Records arrive more often than heartbeats are due, so the stream is never quiet.
     for n in 2..=20 {
         put(&server, n).await;
         text += &read(&mut socket, |more| more.contains(&format!("\"k{n}\""))).await;

@@ -192,7 +192,7 @@ async fn keys_and_values_of_every_kind_survive() {
     let page = client.get("/v1/stores/kv/rows?start=%FF").await.json();
     assert_eq!((page["rows"][0]["key_b64"].as_str(), page["more"].as_bool()), (Some("/wD+"), Some(false)));
     assert_eq!((&page["applied"], &page["session"]), (&json!("11"), &json!("v1-11")));
-    // What one read reflects, the next one does, too.
+    // A later read also reflects everything that an earlier one did.
     for path in ["/v1/stores/kv/rows/a%2Fb%20c%25%3F%23", "/v1/stores/kv/rows"] {
         for (query, status) in [
             ("?session=v1-11", 200),
@@ -406,7 +406,7 @@ async fn an_adaptor_without_insert_takes_adds_only_without_or() {
     server.stop().await.unwrap();
 }
 
-/// The types of `tribunal-api` and the reader of this crate mean the same.
+/// The types of `tribunal-api` and this crate's reader agree.
 #[tokio::test]
 async fn the_wire_types_fit_the_reader() {
     use tribunal_api::*;

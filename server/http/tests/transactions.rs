@@ -1,4 +1,4 @@
-//! Begin, commit, abort, status and log: the format on the wire.
+//! Begin, commit, abort, status and log: the wire format.
 
 mod fake_node;
 
@@ -62,7 +62,7 @@ async fn a_commit_a_conflict_and_the_log() {
     let page = client.get("/v1/log?store=kv&after=0").await;
     assert_eq!(page.status, 200);
     let mut log = page.json();
-    // What it is made of, `answer.rs` tests.
+    // `answer.rs` tests how it is computed.
     let checksum = log["records"][0].as_object_mut().unwrap().remove("checksum").unwrap();
     assert!(checksum.as_str().is_some_and(|text| text.len() == 8 && u32::from_str_radix(text, 16).is_ok()));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Answers that HTTP/2 clients ask for and do not read, while they keep their connections alive.
+//! Responses that HTTP/2 clients request and do not read, while they keep their connections alive.
 
 mod fake_node;
 
@@ -21,7 +21,7 @@ use tribunal_types::{NamespaceId, Roles};
 
 /// Long enough for a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// After this time, what waits is given up.
+/// Unread responses are dropped after this duration.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(5);
 const KEY: (&str, &str) = ("authorization", "Bearer known");
 /// A record of 200 kB.
@@ -29,7 +29,7 @@ const LOG: &str = "/v1/log?store=kv";
 
 type Requests = SendRequest<Empty<Bytes>>;
 
-/// Connects a client that takes so many bytes of a response before it reads them, and sends pings all the time.
+/// Connects a client that accepts `window` bytes of a response before it reads them, and sends pings all the time.
 async fn connect(address: SocketAddr, window: u32) -> Requests {
     let socket = TcpStream::connect(address).await.unwrap();
     let (requests, connection) = Builder::new(TokioExecutor::new())
@@ -44,7 +44,7 @@ async fn connect(address: SocketAddr, window: u32) -> Requests {
     requests
 }
 
-/// Asks for an answer, and leaves it unread.
+/// Requests a response and leaves it unread.
 async fn ask(requests: &Requests, address: SocketAddr, path: &str) -> Response<Incoming> {
     let request = Request::get(format!("http://{address}{path}")).header(KEY.0, KEY.1).body(Empty::new()).unwrap();
     let response = requests.clone().send_request(request).await.unwrap();
@@ -52,7 +52,7 @@ async fn ask(requests: &Requests, address: SocketAddr, path: &str) -> Response<I
     response
 }
 
-/// Returns so many hexadecimal digits, of which half remains when they are compressed.
+/// Returns `digits` hexadecimal digits, which compression halves at most.
 fn incompressible(digits: u64) -> String {
     (0..digits / 16).map(|n| format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&n.to_le_bytes()))).collect()
 }
@@ -130,7 +130,7 @@ async fn encoders_of_unread_answers_are_as_many_as_their_tenant_has_room_for() {
     }
     assert!(unread.iter().all(|response| response.status() == 200), "there is room for what is not compressed");
     let compressed = unread.iter().filter(|response| response.headers().contains_key("content-encoding")).count();
-    // An encoder has about 4 MiB.
+    // An encoder takes about 4 MiB.
     assert!((1..=4).contains(&compressed), "{compressed} of {} are compressed", unread.len());
     drop(unread);
     let request = || {
@@ -145,7 +145,7 @@ async fn encoders_of_unread_answers_are_as_many_as_their_tenant_has_room_for() {
     server.stop().await.unwrap();
 }
 
-/// Returns the bytes of memory that this process has, if the system tells.
+/// Returns this process's resident memory in bytes, if the system reports it.
 fn resident_bytes() -> Option<usize> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     statm.split(' ').nth(1)?.parse::<usize>().ok().map(|pages| pages * 4096)

@@ -1,7 +1,7 @@
-//! What a sync costs, and how many bytes a transaction takes: the log against the least that a durable log can do,
+//! The cost of a sync, and the bytes that a transaction takes: the log against the minimum that a durable log can do,
 //! one `pwrite` of the same bytes into a preallocated file and one `fdatasync`.
 //!
-//! `cargo bench -p tribunal-log --bench append [-- DIRECTORY]`. Prints lines per batch size.
+//! `cargo bench -p tribunal-log --bench append [-- DIRECTORY]` prints lines per batch size.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,7 +20,8 @@ const KEY_BYTES: usize = 16;
 const VALUE_BYTES: usize = 100;
 /// How long one line is measured.
 const MEASURED: Duration = Duration::from_millis(1500);
-/// Each line is measured this often, in turn with the others: other load on the machine then hits all of them.
+/// Each line is measured this often, in turn with the other lines, so that other load on the machine affects all of
+/// them.
 const ROUNDS: usize = 3;
 
 struct Random(u64);
@@ -107,7 +108,7 @@ fn measure_log(dir: &Path, txns: usize) {
     let mut random = Random(88_172_645_463_325_252);
     let (mut epoch, mut head) = (0, 0);
     let mut batches: Vec<Batch> = Vec::new();
-    // Made beforehand, so that only the log is measured.
+    // Built in advance, so that only the log is measured.
     for n in 1..=64 {
         batches.push(batch(opened.recovered.group, &keyer, &mut random, n, txns));
     }

@@ -1,7 +1,8 @@
-//! What the trait `Files` costs: writes and syncs by a trait object against the same system calls on the same file.
+//! The cost of the trait `Files`: writes and syncs through a trait object against the same system calls on the same
+//! file.
 //!
-//! `cargo bench -p tribunal-log --bench files [-- DIRECTORY]`. Both take turns, each of many calls; the ratio is the median of the
-//! turns' ratios.
+//! `cargo bench -p tribunal-log --bench files [-- DIRECTORY]`. Both take turns of many calls each; the ratio is the
+//! median of the turns' ratios.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tribunal_log::{Files, LogFile, OpenMode, RealFiles};
 
-/// Bytes of the file that are written over and over.
+/// Size of the file, which is overwritten repeatedly.
 const FILE_BYTES: u64 = 16 * 1024 * 1024;
 /// Turns of each of the two.
 const TURNS: usize = 201;
@@ -21,7 +22,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Measures pairs of turns; `calls` of each in a turn.
+/// Measures pairs of turns, `calls` calls per turn.
 fn compare(what: &str, calls: u32, mut by_trait: impl FnMut(u64), mut direct: impl FnMut(u64)) {
     let mut at = 0;
     let mut turn = |call: &mut dyn FnMut(u64)| {
@@ -35,7 +36,7 @@ fn compare(what: &str, calls: u32, mut by_trait: impl FnMut(u64), mut direct: im
     let (mut times, mut ratios): ([Vec<f64>; 2], Vec<f64>) = Default::default();
     let micros = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(calls);
     for n in 0..TURNS {
-        // Each of them is the first one in every other turn.
+        // Each of them goes first in every other pair.
         let (with, without) = if n % 2 == 0 {
             let with = turn(&mut by_trait);
             (with, turn(&mut direct))

@@ -1,5 +1,5 @@
-//! What records of Raft groups cost: five groups that each append an entry of 1 KiB, then one sync; and a member that lags
-//! and reads a group's entries.
+//! The cost of Raft groups' records: five groups that each append an entry of 1 KiB, then one sync; and a lagging
+//! member that reads a group's entries.
 //!
 //! `cargo bench -p tribunal-log --bench groups [-- DIRECTORY]`.
 
@@ -13,9 +13,9 @@ use tribunal_types::{GroupId, Incarnation, NodeId};
 const GROUPS: u16 = 5;
 const ENTRY_BYTES: usize = 1024;
 const ROUNDS: u64 = 2_000;
-/// Rounds with one sync each; the others measure what is not the disk's.
+/// Rounds with one sync each; the other rounds measure everything but the disk.
 const SYNCED: u64 = 300;
-/// Bytes of entries in one answer to a member that lags.
+/// Bytes of entries in one response to a lagging member.
 const ANSWER_BYTES: usize = 1024 * 1024;
 
 fn group(node: u16) -> GroupId {
@@ -31,7 +31,7 @@ fn measure(dir: &Path) {
     let mut opened = tribunal_log::open(dir, &LogOptions::default()).expect("a new log");
     let payload: Vec<u8> = (0..ENTRY_BYTES).map(|n| (n * 31) as u8).collect();
     let (mut appends, mut syncs, mut bare) = (Vec::new(), Vec::new(), Vec::new());
-    // The least that five durable entries can cost: one write of their bytes each.
+    // The minimum cost of five durable entries: one write of their bytes each.
     let file = std::fs::File::create(dir.join("bare")).expect("a file");
     file.write_all_at(&vec![1; 8 << 20], 0).expect("written");
     file.sync_all().expect("synced");

@@ -1,5 +1,5 @@
-//! The log of a node that ran alone goes on as that of a member: its own entries stay readable beside those of the groups, until
-//! they are truncated like these.
+//! The log of a node that ran alone continues as the log of a member: its own entries stay readable beside the groups'
+//! entries, until both are truncated alike.
 
 mod fixture;
 
@@ -13,17 +13,17 @@ use tribunal_log::{
 use tribunal_types::{Batch, Epoch, EpochOutcome, GroupId, Incarnation, Lsn, NodeId, StateImage, StoreId};
 
 const GROUP: GroupId = GroupId { node: NodeId(1), incarnation: Incarnation(1) };
-/// The entry of each group that the first image of the member stands for.
+/// The entry of each group that the member's first image covers.
 const INCLUDED: EntryId = EntryId { term: 1, index: 1 };
 const STORE: StoreId = StoreId(1);
 
-/// A log on a simulated disk, and what was written to it.
+/// A log on a simulated disk, and the epochs written to it.
 struct Node {
     disk: SimFiles,
     opened: Option<Opened>,
     cluster: Option<ClusterIdentity>,
     heads: [u64; 3],
-    /// Of each epoch from the first on, the head of the store before it, and what was written.
+    /// For each epoch from the first on: the store's head before it, its batch and its outcome.
     written: Vec<(u64, Batch, EpochOutcome)>,
 }
 
@@ -59,13 +59,13 @@ impl Node {
         Node { disk, opened: Some(opened), cluster: None, heads, written }
     }
 
-    /// Returns what all members have in common.
+    /// Returns the identity shared by all members.
     fn identity(&self) -> ClusterIdentity {
         let found = &self.opened.as_ref().unwrap().recovered;
         ClusterIdentity { id: found.id, incarnation: Incarnation(1), row_secret: found.row_secret }
     }
 
-    /// Goes on as a member, from the image of the last epoch.
+    /// Continues as a member, from the image of the last epoch.
     fn become_member(&mut self) -> Result<(), LogError> {
         let cluster = self.identity();
         self.opened = None;
@@ -127,7 +127,7 @@ impl Node {
         &self.opened.as_ref().unwrap().reader
     }
 
-    /// Checks that all of the log is there from some epoch on, and returns that. Up to `sure`, it must reach.
+    /// Checks that the log is complete from some epoch on, at least up to `sure`; returns that first epoch.
     fn first_whole(&self, sure: u64) -> u64 {
         let reader = self.reader();
         let epochs = || 1..=self.written.len() as u64;
@@ -169,7 +169,7 @@ fn both_parts_of_the_log_are_read() {
     assert_eq!(node.reader().group_bounds(GROUP).1.index, 121);
 }
 
-/// The power is cut after each operation of the change, and of what follows.
+/// The power is cut after each operation of the change and of the following operations.
 #[test]
 fn a_power_cut_while_it_changes_loses_nothing() {
     let mut cuts = 0;
@@ -187,7 +187,7 @@ fn a_power_cut_while_it_changes_loses_nothing() {
             Ok(())
         };
         let is_done = attempt().is_ok();
-        // Before the first record of a group, it is a log of a node that runs alone still.
+        // Before the first record of a group, it is still the log of a node that runs alone.
         node.reopen();
         assert_eq!(node.first_whole(sure), 1, "after {operations} operations");
         let groups = node.reader().groups();
@@ -223,7 +223,7 @@ fn its_own_entries_are_truncated_like_those_of_the_groups() {
     let within = |range: std::ops::RangeInclusive<u64>| firsts.iter().any(|first| range.contains(first));
     assert!(within(2..=1500) && within(1502..=6000), "{firsts:?}");
     assert!(*firsts.last().unwrap() > 3000, "{firsts:?}");
-    // A start finds no entry from before the change.
+    // A restart finds no entry from before the change.
     node.reopen();
     node.decide().unwrap();
     node.truncate().unwrap();
@@ -231,7 +231,7 @@ fn its_own_entries_are_truncated_like_those_of_the_groups() {
     node.first_whole(last + 1);
 }
 
-/// A member that lags copies the state of another one, whatever it was before.
+/// A lagging member copies another member's state, whatever it was before.
 #[test]
 fn it_may_have_a_gap() {
     let mut node = Node::alone(3, 40);

@@ -1,6 +1,7 @@
-//! The control log is written again without what has no effect any more, and starts whatever moment a crash hits.
+//! Compaction rewrites the control log without entries that no longer have an effect, and the log starts whenever a
+//! crash interrupts it.
 //!
-//! `TRIBUNAL_KILLS` says how often; 20 by default.
+//! `TRIBUNAL_KILLS` sets the number of kills; 20 by default.
 
 mod fixture;
 
@@ -19,7 +20,7 @@ use tribunal_types::{
 };
 
 const CHILD: &str = "TRIBUNAL_LOG_COMPACTION_CHILD";
-/// Keys of which so many are created and revoked that their entries pass a mebibyte.
+/// Enough created and revoked keys for their entries to exceed a mebibyte.
 const MANY: u64 = 8_000;
 const COPIES: [&str; 2] = ["control", "control.copy"];
 
@@ -52,7 +53,7 @@ fn churn(opened: &mut Opened, index: &mut u64, count: u64) {
     opened.writer.sync().unwrap();
 }
 
-/// Entries that are never dropped: a store, a tenant's first key although it was revoked, a key in force.
+/// Appends entries that are never dropped: a store, a tenant's first key although it was revoked, a key in force.
 fn begun(opened: &mut Opened) -> u64 {
     let mut index = 0;
     let store = StoreSpec { id: StoreId(1), ..StoreSpec::default() };
@@ -64,7 +65,7 @@ fn begun(opened: &mut Opened) -> u64 {
     index
 }
 
-/// Most entries of a control log that was just written again.
+/// Maximum entries of a control log right after its compaction.
 const FEW: usize = 4 + 2 * KEYS_REVOKED_KEPT + 3;
 
 fn check(opened: &Opened, last: u64, what: &str) {
@@ -78,7 +79,7 @@ fn bytes(dir: &Dir) -> u64 {
     COPIES.map(|name| fs::metadata(dir.0.join(name)).unwrap().len()).iter().sum()
 }
 
-/// Copies the log and puts these files of another state of it into the copy.
+/// Copies the log, and replaces these files of the copy with those of another state of the log.
 fn mixed(base: &Dir, other: &Dir, files: &[&str]) -> Dir {
     let mixed = base.copy("compaction-mixed");
     for name in files {
@@ -87,7 +88,7 @@ fn mixed(base: &Dir, other: &Dir, files: &[&str]) -> Dir {
     mixed
 }
 
-/// A log before and after its control log was written again, and the last index of both.
+/// Returns a log before and after its control log was compacted, and the last index of both.
 fn before_and_after() -> (Dir, Dir, u64) {
     let dir = Dir::new("compaction");
     let mut opened = dir.open().unwrap();
@@ -117,7 +118,7 @@ fn a_control_log_of_dead_keys_is_bounded_and_usable() {
     let mut opened = dir.open().unwrap();
     check(&opened, index, "after a restart");
     assert!(index > 64_000 && opened.recovered.control.len() < 20_000, "{} entries", opened.recovered.control.len());
-    // Commits go on under indices that were never used before.
+    // Commits continue under indices that were never used before.
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let sealed = batch(opened.recovered.group, &keyer, 1);
     opened.writer.append(&sealed).unwrap();
@@ -137,11 +138,11 @@ fn a_start_drops_dead_keys_as_well() {
     assert!(opened.recovered.control.len() <= FEW, "{} entries", opened.recovered.control.len());
 }
 
-/// Returns what a log adds up to.
+/// Returns the state that a log folds to.
 fn folded(opened: &Opened) -> ControlImage {
     let mut state = ReplicatedState::default();
     for (index, entry) in &opened.recovered.control {
-        // Refused entries are in the log, too.
+        // The log contains refused entries, too.
         let _ = state.apply(*index, entry, Moment { next: Epoch(1), is_existence_fixed: &|_| false, members: &[] });
     }
     state.image()
@@ -153,10 +154,10 @@ fn a_compacted_log_adds_up_to_the_same_stores_tenants_and_keys() {
     let mut opened = dir.open().unwrap();
     let mut random = Random(7);
     let mut index = 0;
-    // Half of the keys are of one tenant, which has as many as it may soon.
+    // Half of the keys belong to one tenant, which soon reaches its maximum.
     let tenant = |number: u64| key(number, if number.is_multiple_of(2) { 0 } else { (number % 40) as u32 });
     for number in 0..MANY {
-        // The first entries are large, so that enough is dead before the last thousand keys are.
+        // The first entries are large, so that enough of the log is dead before the last thousand keys are.
         let large = "x".repeat(if number < MANY / 2 { 900 } else { 1 });
         append(&mut opened, &mut index, &ControlChange::CreateKey(ApiKey { name: large, ..tenant(number) }));
         match random.below(40) {
@@ -168,7 +169,7 @@ fn a_compacted_log_adds_up_to_the_same_stores_tenants_and_keys() {
                     &ControlChange::DeclareStore(StoreSpec { id, name, ..StoreSpec::default() }),
                 );
             }
-            // An id that is taken, or was: refused.
+            // The id is, or once was, taken: refused.
             1 => append(&mut opened, &mut index, &ControlChange::CreateKey(tenant(number - random.below(number + 1)))),
             // Stays in force.
             2..8 => {}
@@ -245,7 +246,7 @@ fn a_salvage_distinguishes_dropped_entries_from_lost_ones() {
         assert_eq!(opened.recovered.control.last().map(|(index, _)| index.0), Some(index), "{what}");
         assert!(opened.recovered.control.iter().take(4).map(|(index, _)| index.0).eq(1..=4), "{what}");
     }
-    // The record in the place of thousands of entries is gone in both copies.
+    // The record that replaced thousands of entries is missing from both copies.
     let dir = after.copy("compaction-salvage-lost");
     for name in COPIES {
         let path = dir.0.join(name);
@@ -260,7 +261,7 @@ fn a_salvage_distinguishes_dropped_entries_from_lost_ones() {
     assert_eq!(dir.open().unwrap().recovered.control.last().map(|(index, _)| index.0), Some(index));
 }
 
-/// Churns until it is killed; prints the last index that is durable. A test only so that this binary can start it.
+/// Churns until it is killed; prints the last durable index. It is a test only so that this binary can start it.
 #[test]
 fn child_that_churns_until_killed() {
     let Ok(dir) = std::env::var(CHILD) else { return };
@@ -310,7 +311,7 @@ fn kill_minus_nine_during_rewrites_loses_nothing() {
                 break;
             }
         }
-        // A rewrite follows every few rounds of the child; it takes some milliseconds.
+        // The child compacts every few rounds; a compaction takes some milliseconds.
         std::thread::sleep(Duration::from_micros(random.below(12_000)));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -322,7 +323,7 @@ fn kill_minus_nine_during_rewrites_loses_nothing() {
         let last = control.last().map_or(0, |(index, _)| index.0);
         assert!(last >= acked, "round {round}: {acked} was durable, the control log ends with {last}");
         assert!(control.iter().take(4).map(|(index, _)| index.0).eq(1..=4), "round {round}");
-        // What was appended and not acknowledged may be there.
+        // Entries appended but not acknowledged may exist.
         acked = last;
     }
 }

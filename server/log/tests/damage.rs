@@ -1,6 +1,7 @@
-//! Damage of any kind: the log either refuses and says why, or holds exactly what was acknowledged.
+//! Damage of any kind: the log either refuses to open and reports why, or contains exactly what was
+//! acknowledged.
 //!
-//! `TRIBUNAL_FLIPS` says how many places are tried; 60 by default.
+//! `TRIBUNAL_FLIPS` sets the number of places tried; 60 by default.
 
 mod fixture;
 
@@ -35,7 +36,7 @@ fn written(name: &str, last: u64) -> Dir {
     dir
 }
 
-/// Checks that epochs `1..=last` are there as written.
+/// Checks that epochs `1..=last` exist as written.
 fn check_whole(opened: &Opened, last: u64) -> Result<(), LogError> {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let mut expected = 1;
@@ -50,7 +51,7 @@ fn check_whole(opened: &Opened, last: u64) -> Result<(), LogError> {
     Ok(())
 }
 
-/// All files of the log that hold data.
+/// Returns all files of the log that contain data.
 fn data_files(dir: &Dir) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut dirs = vec![dir.0.clone()];
@@ -170,7 +171,7 @@ fn an_old_mark_under_a_new_log_is_no_loss() {
     check_whole(&dir.open().unwrap(), 21).unwrap();
 }
 
-/// The segment that is written, and how many of its bytes are used.
+/// Returns the segment being written, its content, and how many of its bytes are used.
 fn last_segment(dir: &Dir) -> (PathBuf, Vec<u8>, usize) {
     let segments = data_files(dir).into_iter().filter(|file| file.parent().unwrap().ends_with("segments"));
     let read = segments.map(|file| (fs::read(&file).unwrap(), file));
@@ -192,7 +193,7 @@ fn an_end_torn_by_power_loss_is_erased_and_the_log_continues() {
         }
         opened.writer.sync().unwrap();
     }
-    // As if the power had failed before that sync: any part of what it wrote may be missing.
+    // As if the power had failed before that sync: any part of its writes may be missing.
     fs::write(dir.0.join("mark"), mark).unwrap();
     let (file, bytes, used) = last_segment(&dir);
     let relative = file.strip_prefix(&dir.0).unwrap();

@@ -30,7 +30,8 @@ fn a_start_syncs_no_directory_without_need() {
     let mut opened = None;
     let mut open = || opened = Some(open_on(&disk.as_files(), Path::new(DIR), &LogOptions::default()).unwrap());
     let [log, tribunal, data, root] = [DIR, "/data/tribunal", "/data", "/"].map(PathBuf::from);
-    // Of a new log, all names but that of the identity, then that one, then those above.
+    // For a new log: all names but that of the identity, then the identity's, then those of the
+    // directories above.
     assert_eq!(synced(&disk, &mut open), [&log, &log, &tribunal, &data, &root].map(PathBuf::clone));
     opened.as_mut().unwrap().writer.write_image(&StateImage { epoch: Epoch(1), ..StateImage::default() }).unwrap();
     drop(opened.take());

@@ -1,4 +1,4 @@
-//! A disk that is full: nothing more is acknowledged, and what was is there on the next start.
+//! A full disk: nothing more is acknowledged, and everything acknowledged before exists after the next start.
 
 mod fixture;
 
@@ -12,7 +12,7 @@ use tribunal_types::{ControlChange, ControlIndex, Epoch, StoreId, StoreSpec};
 
 const CHILD: &str = "TRIBUNAL_LOG_FULL_CHILD";
 
-/// Writes until the disk is full. A test only so that this binary can start it.
+/// Writes until the disk is full. It is a test only so that this binary can start it.
 #[test]
 fn child_that_fills_the_disk() {
     let Ok(dir) = std::env::var(CHILD) else { return };
@@ -25,7 +25,7 @@ fn child_that_fills_the_disk() {
             Ok(()) => writeln!(out, "acked {epoch}").unwrap(),
             Err(error) => {
                 assert!(matches!(error, LogError::DurabilityInDoubt { .. }), "{error}");
-                // Final: every later attempt fails the same way, whatever becomes of the disk.
+                // Final: every later attempt fails the same way, even if the disk recovers.
                 for _ in 0..3 {
                     assert!(matches!(opened.writer.sync(), Err(LogError::DurabilityInDoubt { .. })));
                 }
@@ -36,11 +36,11 @@ fn child_that_fills_the_disk() {
     }
 }
 
-/// A directory on a file system that is small.
+/// A directory on a small file system.
 struct SmallDisk(Dir);
 
 impl SmallDisk {
-    /// `None` where this user may not mount.
+    /// Returns `None` if this user may not mount.
     fn mount(mebibytes: u32) -> Option<Self> {
         Self::mount_with(&format!("size={mebibytes}m"))
     }
@@ -62,7 +62,7 @@ impl SmallDisk {
         assert!(out.status.success());
     }
 
-    /// Takes all the space that is left.
+    /// Uses up all the space left.
     fn fill(&self) {
         let mut ballast = std::fs::File::create(self.0.0.join("ballast")).unwrap();
         while ballast.write_all(&[1; 4096]).is_ok() {}
@@ -84,7 +84,7 @@ fn a_full_disk_stops_acknowledgements_and_loses_none() {
     let log = disk.0.0.join("log");
     let mut acked = 0;
     for room in [40, 80] {
-        // An operator made room.
+        // The operator made room.
         disk.resize(room);
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child_that_fills_the_disk", "--nocapture"])
@@ -115,7 +115,7 @@ fn a_full_disk_stops_acknowledgements_and_loses_none() {
     drop(opened);
 }
 
-/// Every limit on blocks and on files under which some write of a first start fails, whichever it is.
+/// Tries every limit on blocks and on files under which any write of a first start fails.
 #[test]
 fn a_first_start_that_finds_no_room_is_repeated_when_there_is_some() {
     let blocks = (1..=24).map(|pages| (format!("size={}k", 4 * pages), "size=40m"));
@@ -143,7 +143,7 @@ fn a_first_start_that_finds_no_room_is_repeated_when_there_is_some() {
     assert!(refused >= 20 && created >= 2, "{refused} starts were refused, {created} were not");
 }
 
-/// The files of a log that is opened again and again while the disk is full, at any state of its control log.
+/// Opens the files of a log repeatedly on a full disk, in every state of its control log.
 #[test]
 fn a_later_start_that_finds_no_room_is_repeated_when_there_is_some() {
     let Some(disk) = SmallDisk::mount_with("size=40m") else {
@@ -161,7 +161,7 @@ fn a_later_start_that_finds_no_room_is_repeated_when_there_is_some() {
         disk.fill();
         for _ in 0..2 {
             match tribunal_log::open(&log, &fixture::options()) {
-                // What needs no room works, and a write is refused without harm.
+                // Operations that need no room work, and a write is refused without harm.
                 Ok(mut opened) => {
                     let large = "x".repeat(8192);
                     let spec = StoreSpec { id: StoreId(9), name: large, ..StoreSpec::default() };
@@ -180,7 +180,7 @@ fn a_later_start_that_finds_no_room_is_repeated_when_there_is_some() {
     }
 }
 
-/// Opens the log, checks what is there, appends three epochs; returns the log's id.
+/// Opens the log, checks its content, appends three epochs; returns the log's id.
 fn write_three_epochs(log: &std::path::Path, what: &str) -> String {
     let mut opened = tribunal_log::open(log, &fixture::options()).unwrap_or_else(|error| panic!("{what}: {error}"));
     let keyer = RowKeyer::new(opened.recovered.row_secret);

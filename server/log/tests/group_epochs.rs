@@ -1,4 +1,4 @@
-//! Epochs of a log that has Raft groups: readers find what went in and what came out, before and after a start.
+//! Epochs of a log with Raft groups: readers find each epoch's input and outcome, before and after a restart.
 
 mod fixture;
 
@@ -19,7 +19,7 @@ const fn group(node: u16) -> GroupId {
     GroupId { node: NodeId(node), incarnation: Incarnation(1) }
 }
 
-/// A batch with an item, so that it is in its epoch's input.
+/// Returns a batch with an item, so that it is part of its epoch's input.
 fn batch(group: GroupId, epoch: u64) -> Batch {
     let fences = vec![FenceItem { namespace: NamespaceId(1), id: TxnId([epoch as u8; 16]) }];
     let (first, last) = (Epoch(epoch), Epoch(epoch));
@@ -58,7 +58,7 @@ fn fill(opened: &mut Opened) {
     log.sync().unwrap();
 }
 
-/// What an epoch was decided from (the groups and what they fenced), its time, and its outcome.
+/// The input of an epoch (the groups and their fences), its time, and its outcome.
 type Read = (Vec<(GroupId, Vec<FenceItem>)>, u64, EpochOutcome);
 
 fn read(opened: &Opened, epoch: u64) -> Option<Read> {
@@ -71,7 +71,7 @@ fn seen(input: &EpochInput, outcome: &EpochOutcome) -> Read {
     (batches, input.epoch_time_ms, outcome.clone())
 }
 
-/// What one pass reads, from an epoch on.
+/// Returns everything that one pass reads from an epoch on.
 fn passed(opened: &Opened, from: u64) -> Vec<Read> {
     let mut pass = opened.reader.pass_over(StoreId(1), Epoch(from));
     std::iter::from_fn(|| pass.read().unwrap()).map(|(input, outcome)| seen(&input, &outcome)).collect()
@@ -145,7 +145,7 @@ fn an_epoch_is_decided_from_an_entry_of_a_peer_before_the_own_log_has_it() {
         content
     };
     let id = |term, index| EntryId { term, index };
-    // Here a leader of term 1 wrote another entry in its place, which nobody else has.
+    // Here a leader of term 1 wrote another entry at this index, which no other node has.
     log.append_group_entry(GROUPS[0], id(1, 4), &content(9, 1)).unwrap();
     log.append_group_copy(GROUPS[0], id(2, 4), &content(4, 2)).unwrap();
     log.append_group_copy(GROUPS[0], id(2, 5), &content(5, 3)).unwrap();
@@ -162,7 +162,7 @@ fn an_epoch_is_decided_from_an_entry_of_a_peer_before_the_own_log_has_it() {
         opened = dir.open().unwrap();
         assert_eq!(opened.reader.group_bounds(GROUPS[0]), bounds, "what was copied is no entry of the group");
     }
-    // The leader can be reached again: the entries come, and the next copy is one of an entry that is here.
+    // The leader is reachable again: its entries arrive, and the next copy is of an entry that exists here.
     let log = &mut opened.writer;
     log.append_group_entry(GROUPS[0], id(2, 4), &content(4, 2)).unwrap();
     log.append_group_entry(GROUPS[0], id(2, 5), &content(5, 3)).unwrap();
@@ -227,7 +227,7 @@ fn a_members_log_is_that_of_its_cluster_and_its_node() {
     open(2, cluster).map(drop).unwrap();
 }
 
-/// Entries come earlier than the epochs that they are decided in: group 2 is always ten entries ahead.
+/// Entries arrive before the epochs that they are decided in: group 2 is always ten entries ahead.
 #[test]
 fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
     const AHEAD: u64 = 10;
@@ -280,7 +280,7 @@ fn a_truncated_log_has_the_epochs_that_are_kept_whole() {
     disk.power_on(Survival::None);
     let mut opened = open_on(&disk.as_files(), path, &options).unwrap();
     assert_eq!(whole(&opened), first);
-    // What was found is truncated like what was written.
+    // Recovered entries are truncated like written ones.
     opened.writer.truncate(Epoch(LAST - 250)).unwrap();
     assert!(whole(&opened) >= first);
 }
@@ -290,7 +290,7 @@ fn with_record(epoch: u64, lsn: u64) -> EpochOutcome {
     EpochOutcome { lsns, ..outcome(epoch) }
 }
 
-/// Positions are thinned out in memory, and are found in the outcomes then. Some entries take several chunks.
+/// Positions are thinned out in memory and then looked up in the outcomes. Some entries take several chunks.
 #[test]
 fn a_pass_goes_on_from_any_position_up_to_what_was_there_when_it_began() {
     const LAST: u64 = 20_000;
@@ -345,7 +345,7 @@ fn a_pass_ends_at_a_long_stretch_of_other_stores() {
     assert_eq!((epochs(170), epochs(936), epochs(937)), (vec![170], vec![], vec![1_000]));
 }
 
-/// A member that lacks entries starts from an image of another one. The power is cut after each operation.
+/// A member that lacks entries starts from another member's image. The power is cut after each operation.
 #[test]
 fn a_log_that_continues_after_an_image_of_another_member_has_what_follows() {
     let path = std::path::Path::new("/log");
@@ -374,7 +374,7 @@ fn a_log_that_continues_after_an_image_of_another_member_has_what_follows() {
         disk.cut_power();
         disk.power_on(Survival::None);
         let mut opened = open(&disk).unwrap();
-        // What was promised to the groups stays, whatever happens.
+        // Promises made to the groups survive in any case.
         assert!(GROUPS.iter().all(|group| opened.reader.group_bounds(*group).1.index >= 3));
         if opened.recovered.image.is_none() {
             assert_eq!(opened.reader.head(StoreId(1)), Lsn(1));

@@ -1,4 +1,4 @@
-//! Logs of Raft groups within the one log.
+//! Logs of Raft groups within the single log.
 
 mod fixture;
 
@@ -118,7 +118,7 @@ fn a_member_is_not_salvaged() {
     };
     refused(&dir, "it has voted");
     assert_eq!(entries(&dir.open().unwrap().reader, 1), ["1/1/1"], "it is as it was");
-    // No record of a group can be read, but the mark tells that there were some.
+    // No record of a group is readable, but the mark shows that there were some.
     let wiped = dir.copy("groups-salvage-wiped");
     for segment in fs::read_dir(wiped.0.join("segments")).unwrap() {
         let path = segment.unwrap().path();
@@ -126,7 +126,7 @@ fn a_member_is_not_salvaged() {
         fs::write(path, vec![0; len]).unwrap();
     }
     refused(&wiped, "it had voted");
-    // The mark cannot be read either.
+    // The mark is not readable either.
     let mark = wiped.0.join("mark");
     fs::write(&mark, [0; 8192]).unwrap();
     assert!(tribunal_log::salvage(&wiped.0).is_ok(), "nothing tells that it was a member");
@@ -149,7 +149,7 @@ fn a_truncation_retains_states_and_what_is_not_compacted() {
     let options = LogOptions { retention_ms: 0, ..LogOptions::default() };
     let mut opened = open_on(&disk.as_files(), path, &options).unwrap();
     let (keyer, mut heads) = (RowKeyer::new(opened.recovered.row_secret), [0; 3]);
-    // Group 1 has a state only, group 2 entries that are compacted later, group 3 another one at the end.
+    // Group 1 has only a state, group 2 entries that are compacted later, group 3 another entry at the end.
     opened.writer.set_group_state(group(1), &state(8, 3, 0)).unwrap();
     append(&mut opened, 2, 1, 1);
     append(&mut opened, 2, 1, 2);
@@ -187,7 +187,7 @@ fn a_range_of_entries_is_what_single_reads_return() {
     let path = std::path::Path::new("/log");
     let mut opened = open_on(&disk.as_files(), path, &LogOptions::default()).unwrap();
     let mut random = Random(6);
-    // Entries of some groups between those of others, large ones, and suffixes that are replaced.
+    // Entries of some groups interleaved with those of the others, large entries, and replaced suffixes.
     for round in 0..700_u64 {
         let node = 1 + random.below(3) as u16;
         let (_, last) = opened.reader.group_bounds(group(node));
@@ -238,7 +238,7 @@ fn a_range_of_entries_is_what_single_reads_return() {
     }
 }
 
-/// A log that has records of groups and nothing else.
+/// A log that contains records of groups and nothing else.
 #[test]
 fn a_log_full_of_entries_of_groups_is_bounded() {
     let disk = SimFiles::new(8);
@@ -246,7 +246,7 @@ fn a_log_full_of_entries_of_groups_is_bounded() {
     let options = LogOptions { retention_bytes: 300_000, ..LogOptions::default() };
     let mut opened = open_on(&disk.as_files(), path, &options).unwrap();
     opened.writer.write_image(&StateImage { epoch: Epoch(1), ..StateImage::default() }).unwrap();
-    // Groups 4 and 5 have nothing but a vote, and an end.
+    // Groups 4 and 5 have nothing but a vote and an end.
     opened.writer.set_group_state(group(4), &state(8, 3, 0)).unwrap();
     opened.writer.forget_group(group(5)).unwrap();
     let (mut most, mut first_of_3) = (0, 0);
@@ -286,7 +286,7 @@ fn a_log_full_of_entries_of_groups_is_bounded() {
     assert_eq!(opened.reader.group_entries(group(1), 2_981..4_000, usize::MAX).unwrap().len(), 20);
 }
 
-/// Entries of groups fill the log, between few of the node's own.
+/// Entries of groups fill the log, with few of the node's own between them.
 #[test]
 fn bytes_of_groups_count_towards_the_retention_of_the_nodes_own_entries() {
     let disk = SimFiles::new(9);
@@ -312,7 +312,7 @@ fn bytes_of_groups_count_towards_the_retention_of_the_nodes_own_entries() {
     let whole = disk.copy(1);
     opened.writer.truncate(Epoch(200)).unwrap();
     expect(&opened);
-    // What was found counts as what was written does.
+    // Recovered entries count like written ones.
     let mut again = open_on(&whole.as_files(), path, &options).unwrap();
     again.writer.truncate(Epoch(200)).unwrap();
     expect(&again);
@@ -331,7 +331,7 @@ fn a_group_that_has_ended_is_forgotten_but_for_its_name() {
     opened.writer.set_group_state(group(1), &GroupState { compacted, ..state(4, 2, 2) }).unwrap();
     opened.writer.forget_group(group(1)).unwrap();
     opened.writer.forget_group(group(1)).unwrap();
-    // Of another one, only its end has become known.
+    // Of this group, only the end has become known.
     opened.writer.forget_group(group(2)).unwrap();
     for again in [false, true] {
         if again {
@@ -368,9 +368,9 @@ fn a_state_image_must_include_what_is_compacted() {
     check(1, 3).unwrap();
     check(2, 4).unwrap();
     check(2, 5).unwrap();
-    // A peer has handed out another entry than this one, which is not agreed on.
+    // A peer has sent an entry other than this one, which is not committed.
     check(7, 5).unwrap();
-    // The image was received, and the log does not know it yet.
+    // The image was received, but the log does not know it yet.
     check(7, 90).unwrap();
     for (refused, expected) in [
         (check(1, 2), "up to 3 are compacted, but the state image includes 2 only"),

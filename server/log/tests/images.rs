@@ -1,4 +1,4 @@
-//! Writing an image, which takes as long as the disk does, delays nobody who writes the log.
+//! Writing an image, which takes as long as the disk does, does not delay the log's writers.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use tribunal_log::sim::SimFiles;
 use tribunal_log::{DurableLog, Files, LockGuard, LogError, LogFile, LogOptions, OpenMode, open_on};
 use tribunal_types::{Epoch, StateImage};
 
-/// A disk on which one sync of a directory of images takes until it is told to end.
+/// A disk on which one sync of an image directory blocks until it is released.
 struct Stalling {
     disk: Arc<dyn Files>,
     stalls: AtomicBool,

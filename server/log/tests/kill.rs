@@ -1,6 +1,6 @@
-//! A process that writes is killed at any moment: what it had acknowledged is there, and nothing is half there.
+//! A writing process is killed at any moment: everything it had acknowledged exists, and nothing exists in part.
 //!
-//! `TRIBUNAL_KILLS` says how often; 20 by default, 1000 for a full run.
+//! `TRIBUNAL_KILLS` sets the number of kills; 20 by default, 1000 for a full run.
 
 mod fixture;
 
@@ -15,14 +15,15 @@ use tribunal_types::Epoch;
 
 const CHILD: &str = "TRIBUNAL_LOG_KILL_CHILD";
 
-/// Writes epochs and reports each one after its sync, until it is killed. A test only so that this binary can start it.
+/// Writes epochs and reports each one after its sync, until it is killed. It is a test only so that this binary can
+/// start it.
 #[test]
 fn child_that_writes_until_killed() {
     let Ok(dir) = std::env::var(CHILD) else { return };
     let mut opened = tribunal_log::open(dir.as_ref(), &fixture::options()).unwrap();
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let mut heads = [0; 3];
-    // Positions go on where the log stands.
+    // Positions continue from the log's heads.
     for store in [1, 2] {
         heads[store] = opened.reader.head(tribunal_types::StoreId(store as u32)).0;
     }
@@ -72,7 +73,7 @@ fn acknowledged_entries_survive_kill_minus_nine() {
         std::thread::sleep(Duration::from_micros(random.below(3000)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // What was acknowledged between the last line read and the kill.
+        // The epochs acknowledged between the last line read and the kill.
         for line in lines.map_while(Result::ok) {
             if let Some(epoch) = line.rsplit_once("acked ").and_then(|(_, epoch)| epoch.parse::<u64>().ok()) {
                 acked = epoch;
@@ -90,7 +91,7 @@ fn check(dir: &Dir, acked: u64, round: u64) -> u64 {
     let last = opened.recovered.next.0 - 1;
     assert!(last >= acked, "round {round}: epoch {acked} was acknowledged, the log ends with {last}");
     assert!(last <= acked + 1, "round {round}: epoch {last} appeared from nowhere");
-    // The whole log every tenth time, the end of it each time.
+    // Checks the whole log every tenth time, and otherwise its end.
     let from = if round.is_multiple_of(10) { 1 } else { last.saturating_sub(100).max(1) };
     let mut expected = from;
     let mut without_outcome = 0;

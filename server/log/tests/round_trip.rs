@@ -1,4 +1,4 @@
-//! What is appended comes back: from an open log, after a clean close, and from what a crash leaves.
+//! Everything appended is read back: from an open log, after a clean close, and after a crash.
 
 mod fixture;
 
@@ -24,7 +24,7 @@ fn write(opened: &mut Opened, from: u64, to: u64, heads: &mut [u64; 3]) -> Vec<E
     outcomes
 }
 
-/// Checks that the log holds epochs `from..=to` and which of them have outcomes.
+/// Checks that the log contains epochs `from..=to`, and which of them have outcomes.
 fn check(opened: &Opened, from: u64, to: u64, outcomes: &[EpochOutcome]) {
     let keyer = RowKeyer::new(opened.recovered.row_secret);
     let entries: Vec<_> = opened.reader.entries_from(Epoch(from)).map(Result::unwrap).collect();
@@ -82,7 +82,7 @@ fn a_crash_leaves_all_that_was_synced_and_whole_entries_only() {
     opened.writer.append(&unsynced).unwrap();
     let left = dir.copy("crash-left");
     let again = left.open().unwrap();
-    // The outcome of 40 and the entry of 41 were not synced: each is there as a whole or not at all.
+    // The outcome of 40 and the entry of 41 were not synced: each exists as a whole or not at all.
     assert!([Epoch(41), Epoch(42)].contains(&again.recovered.next));
     let known = if again.reader.epoch(Epoch(40)).unwrap().is_some() { 40 } else { 39 };
     check(&again, 1, again.recovered.next.0 - 1, &outcomes[..known]);
@@ -151,7 +151,7 @@ fn ranges_of_empty_epochs_and_control_entries_are_read_back() {
     assert_eq!(opened.recovered.next, Epoch(22));
     let entries: Vec<_> = opened.reader.entries_from(Epoch(1)).map(Result::unwrap).collect();
     let seen: Vec<_> = entries.iter().map(|(input, _)| (input.epoch.0, input.epoch_time_ms)).collect();
-    // The clock of the empty entry counts for the time of the one after it.
+    // The clock of the empty entry counts towards the time of the next one.
     assert_eq!(seen, [(9, wide.clock_ms), (20, empty.clock_ms), (21, empty.clock_ms)]);
     assert!(entries[1].0.batches[0].is_empty() && entries[1].1.is_none());
     assert_eq!(opened.reader.batches_from(Epoch(10)).map(|b| b.unwrap().last.0).collect::<Vec<_>>(), [20, 21]);
@@ -180,7 +180,7 @@ fn images_and_truncation_retain_what_is_needed() {
     outcomes.extend(write(&mut opened, 301, 310, &mut heads));
     opened.writer.sync().unwrap();
     let check_log = |opened: &Opened| {
-        // The older of two images is at 250; samples of age are 64 epochs apart, and segments go as a whole.
+        // The older of two images is at 250; samples of age are 64 epochs apart, and segments are removed as a whole.
         let oldest = opened.reader.batches_from(Epoch(1)).next().unwrap().unwrap().last;
         assert!((2..=250).contains(&oldest.0), "{oldest}");
         check(opened, oldest.0, 310, &outcomes);
@@ -209,7 +209,7 @@ fn images_and_truncation_retain_what_is_needed() {
     check_log(&opened);
     assert_ne!(opened.recovered.last_csn, Csn(0));
     drop(opened);
-    // The newest image is damaged: the older one and the entries above it are still there.
+    // The newest image is damaged: the older one and the entries after it still exist.
     let newest = dir.0.join("images").join(format!("image-{:016x}", 300));
     let mut bytes = std::fs::read(&newest).unwrap();
     let middle = bytes.len() / 2;

@@ -1,4 +1,5 @@
-//! Salvage: whatever is damaged, the log starts afterwards, holds a prefix of what was written, and the report is true.
+//! Salvage: whatever the damage, the log starts afterwards, contains a prefix of what was written, and the report is
+//! true.
 //!
 //! `TRIBUNAL_FLIPS` is the number of bits flipped in each file; 8 by default.
 
@@ -15,7 +16,7 @@ use tribunal_types::{
     StoreId, StoreSpec,
 };
 
-/// Epochs of the log that is damaged.
+/// Epochs of the log before the damage.
 const EPOCHS: u64 = 40;
 /// Epoch of its state image.
 const IMAGE: u64 = 12;
@@ -30,7 +31,7 @@ fn change(index: u64) -> ControlEntry {
     ControlChange::DeclareStore(StoreSpec { id: StoreId(index as u32), ..StoreSpec::default() }).into()
 }
 
-/// What was written, in full.
+/// The original log in full.
 struct Original {
     dir: Dir,
     group: GroupId,
@@ -39,7 +40,7 @@ struct Original {
 }
 
 impl Original {
-    /// Writes a log and closes it. Without `image`, it has none.
+    /// Writes a log and closes it; without `image`, the log has none.
     fn write(name: &str, image: bool) -> Self {
         let dir = Dir::new(name);
         let mut opened = dir.open().unwrap();
@@ -67,7 +68,7 @@ impl Original {
         Original { dir, group, keyer, outcomes }
     }
 
-    /// All files, by their names within the log.
+    /// Returns all files, by their names within the log.
     fn files(&self) -> Vec<PathBuf> {
         let (mut files, mut dirs) = (Vec::new(), vec![self.dir.0.clone()]);
         while let Some(next) = dirs.pop() {
@@ -93,7 +94,7 @@ impl Original {
         Damaged(copy)
     }
 
-    /// Salvages, starts, and compares; returns the report and the last epoch kept.
+    /// Salvages, starts, and compares; returns the report and the last retained epoch.
     fn check(&self, damaged: &Damaged, what: &str) -> (SalvageReport, u64) {
         let before = Identity::of(&damaged.0);
         let preview = preview_salvage(&damaged.0.0).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -115,7 +116,7 @@ impl Original {
         }
         assert_eq!(opened.recovered.control.len() as u64, CONTROLS, "{what}");
         drop(opened);
-        // All outcomes are in the log now, and stay there.
+        // All outcomes are in the log now, and remain in it.
         for start in 0..2 {
             let opened = damaged.0.open().unwrap_or_else(|error| panic!("{what}: start {start}: {error}"));
             assert_eq!(self.outcomes_in(&opened, what), last, "{what}");
@@ -124,7 +125,7 @@ impl Original {
         (report, last)
     }
 
-    /// Goes through the log as a node does at its start, and appends an epoch.
+    /// Replays the log as a node does at its start, and appends an epoch.
     fn replay(&self, opened: &mut Opened, report: &SalvageReport, what: &str) -> u64 {
         let from = opened.recovered.image.as_ref().map_or(1, |image| image.epoch.0 + 1);
         let (mut last, mut lost, mut heads) = (from - 1, 0, self.heads(from - 1));
@@ -166,7 +167,7 @@ impl Original {
         heads
     }
 
-    /// Compares the recorded outcomes with the original ones; returns the last epoch of those.
+    /// Compares the recorded outcomes with the original ones; returns the epoch of the last recorded one.
     fn outcomes_in(&self, opened: &Opened, what: &str) -> u64 {
         let from = opened.recovered.image.as_ref().map_or(1, |image| image.epoch.0 + 1);
         let mut last = from - 1;
@@ -185,7 +186,7 @@ impl Original {
     }
 }
 
-/// Tells whether the salvage sealed these epochs, because the lost part may have used them.
+/// Returns whether the salvage sealed these epochs because the lost part may have used them.
 fn is_skipped(input: &EpochInput) -> bool {
     input.batches.iter().all(|batch| batch.is_empty())
 }
@@ -205,7 +206,7 @@ impl Identity {
     }
 }
 
-/// Returns where chunks of a kind begin in a segment.
+/// Returns the offsets at which chunks of a kind begin in a segment.
 fn chunks_of(bytes: &[u8], kind: u8) -> Vec<usize> {
     let pairs = bytes.windows(2).enumerate();
     pairs.filter(|(_, pair)| pair[0] == 0xE5 && pair[1] & 0x7F == kind).map(|(at, _)| at).collect()
@@ -249,7 +250,7 @@ fn an_outcome_that_cannot_be_read_costs_nothing_but_its_own_resolution() {
     for at in outcomes {
         let damaged = original.damaged(file, |bytes| bytes[at + 3] ^= 1);
         let (report, last) = original.check(&damaged, &format!("outcome at {at}"));
-        // The two bytes that begin an outcome can be part of a value, too.
+        // The two bytes that begin an outcome can also occur in a value.
         if last == EPOCHS {
             assert_eq!((report.lost, report.outcomes_lost), (Some(0), 1));
             lost += 1;
@@ -282,7 +283,7 @@ fn a_lagging_mark_does_not_hide_what_is_lost() {
     drop(empty.open().unwrap());
     let file = Path::new("segments/log-0000000000000000");
     let entries = chunks_of(&fs::read(original.dir.0.join(file)).unwrap(), b'T');
-    // Entry 20 is unreadable, and no mark is left that would count the ones after it.
+    // Entry 20 is unreadable, and no mark is left to count the entries after it.
     let at = entries.iter().find(|at| {
         let damaged = original.damaged(file, |bytes| bytes[**at + 3] ^= 1);
         salvage(&damaged.0.0).unwrap().entries == Some((1, 19))
@@ -291,7 +292,7 @@ fn a_lagging_mark_does_not_hide_what_is_lost() {
     fs::remove_file(damaged.0.0.join("mark")).unwrap();
     let report = salvage(&damaged.0.0).unwrap();
     assert_eq!(report.entries, Some((1, 19)));
-    // The last entry was synced after everything that tells of syncs was written.
+    // Everything that records syncs was written before the last entry was synced.
     let lost = report.lost.unwrap();
     assert!((EPOCHS - 20..=EPOCHS - 19).contains(&lost), "{lost}");
     assert_eq!(report.stranded, EPOCHS - 20);
@@ -339,7 +340,7 @@ fn what_an_interrupted_preview_has_left_is_no_damaged_log() {
     let damaged = Damaged(original.dir.copy("previewed-copy"));
     let dir = &damaged.0.0;
     let leave = || {
-        // A preview copies what it would keep into a log of its own.
+        // A preview copies what it would retain into a separate log.
         let left = dir.with_extension("preview");
         fs::create_dir(&left).unwrap();
         fs::write(left.join("identity"), b"half a log").unwrap();
@@ -375,7 +376,7 @@ fn a_salvaged_log_continues_those_before_it_as_far_as_their_records_are_gone() {
     let third = salvage(&damaged.0.0).unwrap().id;
     let (opened, heads) = (damaged.0.open().unwrap(), original.heads(1));
     for store in [1, 2_u32] {
-        // Of the first epoch, which only the image has.
+        // Of the first epoch, which only the image includes.
         let last = heads[store as usize];
         for log in [first, second] {
             assert_eq!(opened.reader.continues(log, StoreId(store), Lsn(last)), last > 0, "store {store}");
@@ -408,12 +409,12 @@ fn a_salvaged_log_that_begins_after_an_image_is_not_opened_without_it() {
     let first = salvage(&damaged.0.0).unwrap();
     let images = damaged.0.0.join("images");
     for image in fs::read_dir(&images).unwrap() {
-        // The log that was set aside names the same file.
+        // The log that was set aside has a link to the same file.
         fs::remove_file(image.unwrap().path()).unwrap();
     }
     let refused = damaged.0.open().err().unwrap();
     assert!(matches!(&refused, LogError::Damaged { reason, .. } if reason.contains("image")), "{refused}");
-    // Epochs after an image that is gone are not taken for the first ones.
+    // Epochs after a missing image are not mistaken for the first ones.
     let second = salvage(&damaged.0.0).unwrap();
     assert_eq!((second.entries, second.image), (None, None));
     assert!(second.next > first.next, "{second:?}");

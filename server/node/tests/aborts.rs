@@ -29,9 +29,9 @@ fn aborts_are_counted_by_stage_level_and_store_those_at_admission_too() {
     }
     let id = support::new_id();
     assert_eq!(node.post(&format!("/v1/txns/{id}/abort"), &json!({})).body["reason"], "client_abort");
-    // Asked again, it is the same abort.
+    // A repeated request returns the same abort.
     node.post(&format!("/v1/txns/{id}/abort"), &json!({}));
-    // A fence is an abort as well; once it is there, it is only told again.
+    // A fence is an abort as well; a repeated fence is not counted again.
     let fenced = support::new_id();
     for _ in 0..2 {
         assert_eq!(node.get(&format!("/v1/txns/{fenced}?fence=true")).body["reason"], "fenced");
@@ -82,13 +82,13 @@ fn a_range_conflict_names_the_row_and_the_winner() {
     let conflict = &aborted["conflicts"][0];
     assert_eq!((&conflict["key"], &conflict["end"], &conflict["row"]), (&json!("a/"), &json!("a0"), &json!("a/5")));
     assert_eq!((&conflict["by_txn"], &conflict["current_version"]), (&in_range["txn_id"], &in_range["version"]));
-    // A range to the end of the store has no end, rather than an empty one, which would be a key.
+    // A range to the end of the store omits its end; an empty one would be a key.
     let mut rest = scan.clone();
     rest["ranges"] = json!([{"store": "kv", "start": "a/"}]);
     let unbounded = node.commit(&rest).body["conflicts"][0].clone();
     assert_eq!((&unbounded["op"], &unbounded["key"]), (&json!("range"), &json!("a/")), "{unbounded}");
     assert_eq!((unbounded.get("end"), unbounded.get("end_b64")), (None, None), "{unbounded}");
-    // The first row of the range is named with its last writer; a deleted one has no version.
+    // The conflict names the first row of the range and its last writer; a deleted row has no version.
     let deleted = node.commit(&write("delete", "a/5")).body;
     let aborted = node.commit(&scan).body;
     let conflict = &aborted["conflicts"][0];

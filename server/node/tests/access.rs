@@ -18,7 +18,7 @@ fn address(node: &Node) -> SocketAddr {
     node.url.split_once("://").expect("a URL").1.parse().expect("an address")
 }
 
-/// Sends bytes over a connection of its own and returns what comes back until the server closes.
+/// Sends bytes over a new connection and returns everything received until the server closes it.
 fn raw(node: &Node, request: &[u8]) -> String {
     let mut socket = TcpStream::connect(address(node)).expect("it listens");
     socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket");
@@ -63,7 +63,7 @@ fn requests_without_a_key_are_rejected_and_each_role_is_limited() {
     let engine = make_key(&node, &root, "default", &["engine"]);
     let reader = make_key(&node, &root, "default", &["store"]);
     assert_eq!(put(&node, &engine, &new_id(), 1).body["status"], "committed");
-    // Commits go a shorter way than the rest, past the same guard.
+    // Commits take a shorter path than the other requests, through the same guard.
     let commit = format!("{}/v1/txns/{}/commit", node.url, new_id());
     let body = json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": 2}]});
     for (key, status) in [(None, 401), (Some("trb_x_y"), 401), (Some(&*reader), 403), (Some(&*root), 403)] {
@@ -92,7 +92,7 @@ fn requests_without_a_key_are_rejected_and_each_role_is_limited() {
     assert!(!node_log(&dir).contains(&root[25..]), "secrets are nowhere in the data");
 }
 
-/// Sends a stream of one commit and returns its answer.
+/// Sends a stream of one commit and returns its response.
 fn stream_of_one(node: &Node, key: &str, line: &Value) -> String {
     let line = format!("{line}\n");
     let head = format!("POST /v1/txns/stream HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {key}");
@@ -101,7 +101,7 @@ fn stream_of_one(node: &Node, key: &str, line: &Value) -> String {
     raw(node, request.as_bytes())
 }
 
-/// The three ways to a tenant's rows and commits that carry more than one.
+/// Responses of the three requests that can carry several rows or commits of a tenant.
 struct Ways {
     stream: String,
     read: support::Response,
@@ -137,7 +137,7 @@ fn streams_and_reads_of_several_rows_need_their_role_and_stay_with_their_tenant(
         assert_eq!(found.begin.status, if commits { 201 } else { 403 }, "{role}: {}", found.begin.body);
         assert_eq!(found.stream.contains("\"committed\""), commits, "{role}: {}", found.stream);
     }
-    // The store of another tenant is like one that there is not.
+    // Another tenant's store is indistinguishable from a missing one.
     for namespace in ["bank", "default"] {
         let found = ways(&node, &make_key(&node, &root, namespace, &["engine", "store", "operator"]));
         assert!(found.stream.contains("unknown_store") && !found.stream.contains("committed"), "{}", found.stream);
@@ -147,7 +147,7 @@ fn streams_and_reads_of_several_rows_need_their_role_and_stay_with_their_tenant(
     }
 }
 
-/// Everything in the data directory but the first key's own file, as text.
+/// Returns everything in the data directory except the first key's own file, as text.
 fn node_log(dir: &tempfile::TempDir) -> String {
     let mut text = String::new();
     let mut folders = vec![dir.path().join("data")];
@@ -157,7 +157,7 @@ fn node_log(dir: &tempfile::TempDir) -> String {
             if path.is_dir() {
                 folders.push(path);
             } else if !path.ends_with("operator.key") {
-                // The node writes a file under another name first, and removes what it needs no longer.
+                // The node writes files under temporary names first, and removes those that it no longer needs.
                 let bytes = std::fs::read(path).unwrap_or_default();
                 text.push_str(&String::from_utf8_lossy(&bytes));
             }
@@ -218,7 +218,7 @@ fn a_metrics_key_reads_metrics_and_statistics_and_nothing_else() {
 #[test]
 fn a_log_is_followed_only_as_long_as_the_key_is_in_force() {
     let dir = tempfile::tempdir().unwrap();
-    // A quiet stream shows that it lives three times in this time.
+    // A quiet stream sends three heartbeats in this time.
     let node = serve(dir.path(), &format!("{AUTH}[http]\nidle_timeout_ms = 3000\n"));
     let root = operator(dir.path());
     let key = make_key(&node, &root, "default", &["engine", "operator"]);
@@ -241,7 +241,7 @@ fn a_log_is_followed_only_as_long_as_the_key_is_in_force() {
     while !more().expect("it goes on").contains("heartbeat") {}
     let id = reader.split('_').nth(1).unwrap();
     assert_eq!(call(&node, &root, "DELETE", &format!("/v1/admin/keys/{id}"), None).status, 204);
-    // Longer than the node trusts in what it knew.
+    // Longer than the node trusts its cached state of a key.
     std::thread::sleep(Duration::from_millis(3000));
     assert_eq!(put(&node, &key, &new_id(), 4711).body["status"], "committed");
     let mut last = String::new();
@@ -330,7 +330,7 @@ fn only_tokens_of_one_algorithm_and_one_audience_are_accepted() {
 #[test]
 fn tls_carries_requests_and_nothing_else_gets_through() {
     let dir = tempfile::tempdir().unwrap();
-    // Made for this test, for `localhost` and a hundred years; nobody else trusts it.
+    // Made for this test, for `localhost` and a hundred years; nothing else trusts it.
     let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
     std::fs::write(&cert, include_str!("tls/cert.pem")).unwrap();
     std::fs::write(&key, include_str!("tls/key.pem")).unwrap();
@@ -363,7 +363,7 @@ fn tls_carries_requests_and_nothing_else_gets_through() {
     let plain =
         raw(&node, format!("GET /v1/stores HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {root}\r\n\r\n").as_bytes());
     assert_eq!(status_of(&plain), None, "{plain}");
-    // A handshake that does not come on is cut like a head that does not.
+    // A handshake that does not proceed is cut like a request head that does not.
     assert_eq!(raw(&node, &[0x16, 0x03, 0x01]), "");
     assert_eq!(status_of(&ask(None)), Some(200));
 
@@ -390,7 +390,7 @@ fn a_tenant_beyond_its_quota_is_told_when_to_retry_and_others_are_served() {
         socket.write_all(request.as_bytes()).unwrap();
         socket
     };
-    // One that comes while this asks is refused, so more are held until there is no room.
+    // A poll that arrives during this check is refused, so poll more until the quota is used up.
     let mut held = vec![hold(&shop), hold(&shop)];
     let refused = eventually("the quota to be used up", || {
         let answer = call(&node, &shop, "GET", "/v1/stores", None);
@@ -416,7 +416,7 @@ fn slow_and_idle_clients_do_not_affect_others() {
     let root = operator(dir.path());
     let key = make_key(&node, &root, "default", &["engine", "operator"]);
     assert_eq!(call(&node, &key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
-    // Heads that never end, a byte at a time.
+    // Heads that never end, one byte at a time.
     let dribbling: Vec<_> = (0..64)
         .map(|_| {
             let address = address(&node);
@@ -434,7 +434,7 @@ fn slow_and_idle_clients_do_not_affect_others() {
             })
         })
         .collect();
-    // A body that never comes.
+    // A body that never arrives.
     let request = format!(
         "POST /v1/txns HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer {key}\r\n\
          content-length: 1000\r\nconnection: close\r\n\r\n{{"
@@ -502,14 +502,14 @@ fn deep_and_huge_bodies_are_refused_before_they_cost_anything() {
         (0..10_001).map(|n| json!({"op": "put", "store": "kv", "key": n.to_string(), "value": 1})).collect();
     let body = json!({"writes": many}).to_string();
     assert_eq!(status_of(&post(body.as_bytes(), body.len())), Some(413));
-    // Without a length it is counted while it comes.
+    // Without a length, it is counted as it arrives.
     let head = format!(
         "POST /v1/txns/{}/commit HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nauthorization: Bearer {key}\r\n\
          transfer-encoding: chunked\r\nconnection: close\r\n\r\n",
         new_id()
     );
     let chunk = [&b"100000\r\n"[..], &vec![b' '; 0x10_0000], b"\r\n"].concat();
-    // The answer is lost if the server closes before all of it was sent.
+    // The response is lost if the server closes before the request was sent completely.
     let cut = status_of(&raw(&node, &[head.into_bytes(), chunk.repeat(12)].concat()));
     assert!(matches!(cut, None | Some(413)), "{cut:?}");
     assert_eq!(put(&node, &key, &new_id(), 1).body["status"], "committed");

@@ -1,4 +1,4 @@
-//! Clusters of real processes on loopback: every node takes transactions, and no acknowledged commit is lost.
+//! Clusters of real processes on loopback: every node accepts transactions, and no acknowledged commit is lost.
 
 mod support;
 
@@ -12,13 +12,13 @@ use support::cluster::Cluster;
 use support::history::{Told, acknowledged, check, insert, load, noise, oldest, put, until_decided, until_forgotten};
 use support::{Node, eventually, eventually_within, new_id};
 
-/// A start that takes longer is told with what the node logged.
+/// If a start takes longer, the report includes the node's log output.
 const SLOW_START: Duration = Duration::from_secs(5);
 
-/// What is written meanwhile goes to the disk several times.
+/// Long, because the rows written meanwhile go to disk several times.
 const TRUNCATED_WITHIN: Duration = Duration::from_secs(600);
 
-/// The figures of a node are those of its own clients, so those of all nodes add up, and shares are right on each.
+/// A node's counters cover its own clients, so those of all nodes add up, and the shares are right on each.
 #[test]
 fn every_node_counts_the_verdicts_of_its_own_clients() {
     let cluster = Cluster::start(3);
@@ -29,7 +29,7 @@ fn every_node_counts_the_verdicts_of_its_own_clients() {
     assert_eq!(commit(2, &repeated, "two"), "committed");
     assert_eq!(commit(2, &repeated, "two"), "committed");
     assert_eq!(commit(2, &new_id(), "two"), "aborted");
-    // Of the last seconds.
+    // Over the last few seconds.
     let share = cluster.node(2).get("/v1/stats").body["abort_share"].as_f64().expect("a share");
     assert!((share - 0.5).abs() < 1e-9, "{share}");
     cluster.settled();
@@ -41,7 +41,7 @@ fn every_node_counts_the_verdicts_of_its_own_clients() {
     for (node, committed, aborted, replayed) in [(1, 4, 0, 0), (2, 1, 1, 1), (3, 0, 0, 0)] {
         assert_eq!(counted(node, "tribunal_txns_committed_total"), committed, "node {node}");
         assert_eq!(counted(node, "tribunal_txns_aborted_total"), aborted, "node {node}");
-        // An answer that was lost is asked for again.
+        // A client retries after a lost response.
         assert!(counted(node, "tribunal_txns_replayed_total") >= replayed, "node {node}");
     }
 }
@@ -53,7 +53,7 @@ fn every_node_takes_transactions_and_all_decide_the_same() {
         put(cluster.node(id), &format!("from/{id}"), i64::from(id));
     }
     for id in cluster.ids() {
-        // What was acknowledged elsewhere is visible here at once, if that is asked for.
+        // A commit acknowledged by another node is visible here at once, on request.
         eventually("a fresh snapshot", || {
             let begun = cluster.node(id).post("/v1/txns", &json!({"consistency": "fresh", "stores": ["kv"]}));
             (begun.status == 201).then_some(())
@@ -80,7 +80,7 @@ fn every_node_takes_transactions_and_all_decide_the_same() {
         let won = verdicts.iter().filter(|verdict| verdict["status"] == "committed").count();
         assert_eq!(won, 1, "{verdicts:?}");
     }
-    // An id has one verdict, wherever it is asked for or sent again.
+    // An id has one verdict, wherever it is queried or sent again.
     let (id, body) = (new_id(), insert("once"));
     let first = until_decided(&[cluster.node(1)], &id, &body);
     for node in cluster.running() {
@@ -92,12 +92,12 @@ fn every_node_takes_transactions_and_all_decide_the_same() {
     assert!(logs[0].len() >= 24 && logs.iter().all(|log| *log == logs[0]));
 }
 
-/// A client goes to another node, which has not decided yet what the client has seen.
+/// A client switches to another node, which has not yet decided the epochs that the client has seen.
 #[test]
 fn what_a_transaction_has_seen_elsewhere_is_decided_before_it_is_judged() {
     let cluster = Cluster::start(3);
     let (one, other) = (cluster.node(1), cluster.node(2));
-    // A node that does not know how far the others are decides nothing, and says so; the client sends it again.
+    // A node that does not know the other nodes' progress decides nothing and returns an error; the client retries.
     let judged = |path: &str, body: &Value| {
         eventually("a verdict", || {
             let answer = other.post(&format!("/v1/txns/{}/{path}", new_id()), body);
@@ -124,7 +124,8 @@ fn what_a_transaction_has_seen_elsewhere_is_decided_before_it_is_judged() {
         let verdict = judged("validate", &update);
         assert_eq!(verdict["status"], "would_commit", "round {round}, what was acknowledged counts: {verdict}");
     }
-    // Half of a transaction is not seen: the row before it here, its range after it there, and judged here, where it may be unknown.
+    // A transaction is read in part: the row before it here, its range after it there; the reader is judged here, where
+    // the transaction may be unknown.
     for round in 0..50 {
         let (row, range) = (format!("half/{round}/row"), format!("half/{round}/range/"));
         put(one, &row, 1);
@@ -143,7 +144,7 @@ fn what_a_transaction_has_seen_elsewhere_is_decided_before_it_is_judged() {
         let verdict = judged("commit", &body);
         assert_eq!(verdict["status"], "aborted", "round {round}: {begun}, {verdict}");
     }
-    // Nobody has seen the future.
+    // No client can have seen the future.
     let read = json!({"snapshots": {"kv": "999999999"}, "reads": [{"store": "kv", "key": "seen/0"}]});
     assert_eq!(judged("commit", &read)["reason"], "snapshot_from_the_future");
 }
@@ -164,7 +165,7 @@ fn kill_9_of_a_node_under_load_loses_nothing() {
             cluster.node(victim).signal("KILL");
             let others = || acknowledged(&told, |key| !key.starts_with(&format!("{round}-{victim}-")));
             let before = others();
-            // The others take over what it led, and decide without it.
+            // The other nodes take over the groups that it led, and decide without it.
             eventually("the others to go on", || (others() > before + 50).then_some(()));
             stop.store(true, Ordering::Relaxed);
         });
@@ -195,13 +196,14 @@ fn a_minority_decides_nothing_and_says_so() {
     let refused = left.commit(&insert("alone"));
     assert_eq!(refused.status, 503, "{}", refused.body);
     assert!(refused.body["detail"].as_str().unwrap().contains("majority"), "{}", refused.body);
-    // What only reads is not decided either: others may have overwritten it. Asking what would become of it is no decision.
+    // A read-only commit is not decided either: the other nodes may have overwritten its rows. A dry run is no
+    // decision.
     let read = json!({"reads": [{"store": "kv", "key": "before"}]});
     let refused = left.commit(&read);
     assert!(refused.status == 503 && refused.body["detail"].to_string().contains("majority"), "{}", refused.body);
     let batch = left.post_lines("/v1/txns/batch-commit", &[json!({"txn_id": new_id(), "reads": read["reads"]})]);
     assert!(batch.body.to_string().contains("majority"), "{}", batch.body);
-    // Commits that are repeated may have been decided, and new ones certainly were not.
+    // Retried commits may have been decided; new ones certainly were not.
     let known = json!({"txn_id": known, "writes": insert("known")["writes"]});
     let txns: Vec<Value> = (0..100)
         .map(|n| match n {
@@ -327,7 +329,7 @@ fn a_node_that_was_away_for_too_long_copies_the_state_of_another() {
         }
     };
     let mut written = 0;
-    // One that has state of its own, and is killed again and again while it copies.
+    // A node that has state and is killed repeatedly while it copies.
     until_forgotten(&cluster, &mut written);
     cluster.take(3).kill();
     until_forgotten(&cluster, &mut written);
@@ -339,7 +341,7 @@ fn a_node_that_was_away_for_too_long_copies_the_state_of_another() {
     cluster.start_node(3);
     check(&cluster, written);
     put(cluster.node(3), "after", 1);
-    // Older records are elsewhere, and so is not all of what another node copies now: that of this one is.
+    // Older records exist only on the other nodes. The next node to copy needs this node's records as well.
     assert!(oldest(cluster.node(3)) > 100);
     cluster.take(1).kill();
     until_forgotten(&cluster, &mut written);
@@ -382,7 +384,7 @@ fn a_directory_or_a_certificate_of_another_node_or_cluster_is_refused() {
     assert!(refused(cluster.command(1)).contains("another cluster"));
     std::fs::write(cluster.dir().join("cluster.secret"), "short").unwrap();
     assert!(refused(cluster.command(1)).contains("fewer than 32 characters"));
-    // Nor does its log serve a node that runs alone, or a salvage.
+    // Nor can a node that runs alone, or a salvage, use its log.
     let data = cluster.node_dir(1).join("data");
     let alone = Node::try_start(&data, &[]).err().expect("it must not start");
     assert!(alone.contains("a member of a cluster"), "{alone}");
@@ -407,7 +409,7 @@ fn a_node_that_lost_its_disk_is_refused_and_comes_back_with_it() {
     put(cluster.node(3), "without it", 1);
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&lost, &data).unwrap();
-    // The same if only the log is missing, as if its disk were not mounted. Nothing must be changed by the attempt.
+    // The same if only the log is missing, as if its disk were not mounted. The attempt must not change anything.
     let (log, elsewhere) = (data.join("log"), cluster.node_dir(2).join("elsewhere"));
     std::fs::rename(&log, &elsewhere).unwrap();
     for _ in 0..2 {
@@ -460,7 +462,7 @@ fn a_node_of_a_new_cluster_says_that_it_waits_for_the_others() {
         assert_eq!(answer.status().as_u16(), 503);
         answer.body_mut().read_to_string().ok()?.contains("all of its nodes must be running").then_some(())
     });
-    // One with another secret is none of the others: its log would be another one.
+    // A node with another secret is not a member: its log would be a different one.
     let file = cluster.node_dir(2).join("tribunal.toml");
     let config = std::fs::read_to_string(&file).unwrap();
     std::fs::write(cluster.dir().join("other.secret"), "another secret, of as many characters").unwrap();
@@ -474,10 +476,10 @@ fn a_node_of_a_new_cluster_says_that_it_waits_for_the_others() {
         node.kill().unwrap();
         node.wait().unwrap();
     }
-    // It has begun a log of its own, with nothing in it.
+    // It has started a new, empty log.
     std::fs::remove_dir_all(cluster.node_dir(2).join("data")).unwrap();
     std::fs::write(&file, config).unwrap();
-    // It continues when the others come.
+    // It continues when the other nodes start.
     cluster.start_all();
     eventually("the node to take part", || (cluster.node(1).get("/readyz").status == 200).then_some(()));
 }
@@ -491,7 +493,7 @@ fn a_cluster_of_one_node_works_and_says_what_does_not() {
     let write = json!({"op": "insert", "store": "pulled", "key": "a", "value": 1});
     assert_eq!(node.commit(&json!({"writes": [write]})).body["status"], "committed");
     assert_eq!(node.log_of("pulled").len(), 1);
-    // Its only node pushes to storages, and says why one cannot be reached.
+    // Its only node pushes to storages, and reports why one is unreachable.
     let store = json!({"adaptor": "redis", "adaptor_config": {"endpoint": "127.0.0.1:1"}});
     assert_eq!(node.put("/v1/stores/pushed", &store).status, 201);
     eventually("the push to back off", || {
@@ -501,8 +503,8 @@ fn a_cluster_of_one_node_works_and_says_what_does_not() {
     });
 }
 
-/// How long nobody gets a verdict when a node is killed under load: `cargo test --release -p tribunal --test cluster --
-/// --ignored --nocapture`. `TRIBUNAL_KILLS` sets how often.
+/// Measures how long no client gets a verdict when a node is killed under load: `cargo test --release -p tribunal
+/// --test cluster -- --ignored --nocapture`. `TRIBUNAL_KILLS` sets the number of kills.
 #[test]
 #[ignore = "a measurement of some minutes"]
 fn how_long_commits_pause_when_a_node_is_killed() {

@@ -18,14 +18,14 @@ use support::history::until_decided;
 use support::receiver::{Receiver, ok};
 use support::{Node, eventually, new_id, taken};
 
-/// A directory with a node that runs alone, and the files of the cluster that it becomes.
+/// A directory with a node that runs alone, and the files of the cluster that it turns into.
 struct Grown {
     dir: tempfile::TempDir,
     receiver: Receiver,
     peer_port: String,
 }
 
-/// What clients of the node were told.
+/// The node's responses to its clients.
 struct Told {
     /// A row of `kv` with its version, and an older version.
     row: Value,
@@ -37,7 +37,7 @@ struct Told {
     log: Vec<Value>,
     only_log: Vec<Value>,
     keys: Value,
-    /// What is active in each slot.
+    /// The active plugin of each slot.
     slots: Vec<Value>,
 }
 
@@ -133,7 +133,7 @@ fn serve(config: &Path) -> Result<Node, String> {
     Node::spawn(command)
 }
 
-/// Gives a node that runs alone all that it can have.
+/// Gives a node that runs alone every kind of state that it can have.
 fn fill(node: &Node, receiver: &Receiver) -> Told {
     for (store, declaration) in [("kv", json!({"adaptor": "kv"})), ("events", json!({}))] {
         let declared = node.put(&format!("/v1/stores/{store}"), &declaration);
@@ -179,15 +179,15 @@ fn fill(node: &Node, receiver: &Receiver) -> Told {
     }
 }
 
-/// Checks that a node knows what the one that ran alone had told its clients. One that was added later has no records of
-/// epochs before that: it says of their ids that they were decided.
+/// Checks that a node knows the responses that the single node had sent to its clients. A node that was added later has
+/// no records of the epochs before: for their ids it responds that they were decided.
 fn check(node: &Node, told: &Told, is_first: bool) {
     assert_eq!(node.get("/v1/stores/kv/rows/kept").body["version"], told.row["version"]);
     assert_eq!(node.get("/v1/stores/kv/rows/kept").body["value"], told.row["value"]);
     assert_eq!(node.get("/v1/stores/kv/rows/row%2F299").body["value"], 299);
     for (id, body, verdict) in [&told.committed, &told.aborted] {
         let path = format!("/v1/txns/{id}");
-        // A node whose majority is away for a moment says so, and is asked again.
+        // A node that has briefly lost its majority returns an error, and the request is retried.
         for known in [taken(|| node.get(&path)), taken(|| node.post(&format!("{path}/commit"), body))] {
             if is_first {
                 assert_eq!((known.status, &known.body["status"]), (200, &verdict["status"]), "{}", known.body);
@@ -199,7 +199,7 @@ fn check(node: &Node, told: &Told, is_first: bool) {
     }
     let other = node.post(&format!("/v1/txns/{}/commit", told.committed.0), &put_of("kv", "kept", 9));
     assert!(other.status >= 400, "another body under the same id: {}", other.body);
-    // What was read before must still be current, and what is older is not.
+    // A current read is still valid, and an older one is stale.
     let update = |version: &Value| {
         json!({
             "reads": [{"store": "kv", "key": "kept", "version": version}],
@@ -219,7 +219,7 @@ fn a_node_that_ran_alone_grows_to_three_and_loses_nothing() {
     let node = grown.start_alone().unwrap();
     let told = fill(&node, &grown.receiver);
     assert!(grown.refused().contains("Stop the node first"));
-    // It ends as it comes: the log is what counts.
+    // It may end in any way: only the log counts.
     node.kill();
     let adopted = grown.adopt();
     assert!(adopted.status.success(), "{}", String::from_utf8_lossy(&adopted.stderr));
@@ -236,7 +236,7 @@ fn a_node_that_ran_alone_grows_to_three_and_loses_nothing() {
     check(first, &told, true);
     assert_eq!(active(first), told.slots);
     assert!(first.contest("by the last, again").1);
-    // Positions go on, and all of the log is there.
+    // Positions continue, and the log is complete.
     assert_eq!(first.log_of("kv")[..told.log.len()], told.log[..]);
     assert_eq!(first.log_of("events"), told.only_log);
     let log: Vec<u64> = first.log_of("kv").iter().map(|record| number(&record["lsn"])).collect();
@@ -301,15 +301,15 @@ fn what_cannot_be_adopted_is_refused_and_nothing_changes() {
     };
     with("password = \"word\"");
     assert!(grown.refused().contains("`push.credentials` of db:5432 contains a password"));
-    // A file that exists where the command runs, which is not where the node starts later.
+    // A path that is relative to the command's directory, which is not where the node starts later.
     with("password_file = \"Cargo.toml\"");
-    // Other names and addresses than those that it has by now would have no effect.
+    // Names and addresses other than its current ones would have no effect.
     assert!(grown.adopt().status.success() && grown.adopt().status.success());
     for other in [grown.adopt_as("other", &grown.peer_port), grown.adopt_as("grown", "7999")] {
         let told = String::from_utf8_lossy(&other.stderr);
         assert!(!other.status.success() && told.contains("the first one of cluster grown, at 127.0.0.1:"), "{told}");
     }
-    // It was interrupted before the note: the node goes on alone, and what was prepared does not count.
+    // It was interrupted before the note: the node continues alone, and the prepared state does not count.
     let copy = grown.dir.path().join("copy");
     assert!(Command::new("cp").arg("-a").arg(grown.data()).arg(&copy).status().unwrap().success());
     fs::remove_file(grown.data().join("member")).unwrap();
@@ -323,7 +323,7 @@ fn what_cannot_be_adopted_is_refused_and_nothing_changes() {
     assert!(refused.contains("is not adopted"), "{refused}");
     let _ = fs::remove_dir_all(grown.data());
     fs::rename(&copy, grown.data()).unwrap();
-    // A directory of a node that ran alone, and a cluster that is another one.
+    // The directory of a node that ran alone, and the secret of another cluster.
     fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
     let refused = serve(&grown.dir.path().join("node-1/tribunal.toml")).err().expect("it must not start");
     assert!(refused.contains("tribunal cluster adopt"), "{refused}");
@@ -331,8 +331,8 @@ fn what_cannot_be_adopted_is_refused_and_nothing_changes() {
     assert!(grown.refused().contains("has a [cluster]"));
 }
 
-/// The salvaged log has a new name, which an embedded store takes over although nothing is written to it. A node that is added has the
-/// store's rows, and none of the records that show whose they are.
+/// The salvaged log has a new name, which an embedded store adopts even if nothing is written to it. An added node has
+/// the store's rows, but none of the records that prove whose rows they are.
 #[test]
 fn rows_of_a_salvaged_log_are_on_nodes_that_are_added() {
     let grown = Grown::new();
@@ -373,7 +373,7 @@ fn an_interrupted_adoption_is_finished_by_the_next_one() {
         assert!(Command::new("cp").arg("-a").arg(from).arg(to).status().unwrap().success());
     };
     copy(&data, &before);
-    // A directory in the place of the note: all is prepared, and the last step fails.
+    // A directory in the place of the note: everything is prepared, and the last step fails.
     fs::create_dir_all(data.join("member.new")).unwrap();
     assert!(grown.refused().contains("cannot write"));
     assert!(data.join("copied").is_dir());
@@ -385,7 +385,7 @@ fn an_interrupted_adoption_is_finished_by_the_next_one() {
     let node = grown.start_alone().unwrap();
     node.put_row("b", 2);
     assert!(node.stop().success());
-    // What was prepared is of an older state.
+    // The prepared state is outdated.
     assert!(grown.adopt().status.success());
     let node = serve(&files).unwrap();
     eventually("the node", || (node.get("/readyz").status == 200).then_some(()));

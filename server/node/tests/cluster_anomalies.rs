@@ -18,7 +18,7 @@ const READ: &str = "read_conflict";
 const WRITE: &str = "write_conflict";
 const RANGE: &str = "range_conflict";
 
-/// What a transaction does with the rows of its case.
+/// The operations of a transaction on the rows of its case.
 struct Does {
     reads: &'static [&'static str],
     /// Whether it scans the rows `r/...`.
@@ -101,7 +101,7 @@ struct Rows {
     prefix: String,
 }
 
-/// What a transaction has read, and where it commits.
+/// The reads of a transaction, and the node where it commits.
 struct Begun<'n> {
     node: &'n Node,
     snapshots: Value,
@@ -154,7 +154,7 @@ impl Rows {
         until_decided(&[begun.node], &new_id(), &body)
     }
 
-    /// Returns what a row contains, on every node.
+    /// Returns a row's value on every node.
     fn values(&self, cluster: &Cluster, row: &str) -> Vec<Value> {
         cluster.running().map(|node| self.begin_value(node, row)).collect()
     }
@@ -173,7 +173,7 @@ fn is_committed(verdict: &Value) -> bool {
     verdict["status"] == "committed"
 }
 
-/// Checks that two nodes agree on rows that each committed transaction wrote together.
+/// Checks that two nodes agree on rows that every committed transaction wrote together.
 fn check_unmixed(cluster: &Cluster, rows: &Rows, winner: Option<&str>) {
     let (x, y) = (rows.values(cluster, "x"), rows.values(cluster, "y"));
     assert_eq!(x, y, "G0: rows of two transactions are mixed");
@@ -181,7 +181,7 @@ fn check_unmixed(cluster: &Cluster, rows: &Rows, winner: Option<&str>) {
     winner.iter().for_each(|winner| assert_eq!(x[0], *winner));
 }
 
-/// In this order of nodes, the second transaction meets the outcome of the first.
+/// With the commits in this order, the second transaction encounters the outcome of the first.
 fn one_after_the_other(cluster: &Cluster, nodes: [&Node; 2], case: &Case, at: usize) {
     let (level, name) = (LEVELS[at], case.name);
     let rows = Rows::new(nodes, format!("{name}/{level}/after/{}", nodes[0].url));
@@ -208,7 +208,7 @@ fn one_after_the_other(cluster: &Cluster, nodes: [&Node; 2], case: &Case, at: us
     }
 }
 
-/// At the same moment, in one epoch or in two, the anomaly is prevented likewise. Which transaction aborts is open.
+/// With concurrent commits, in one epoch or in two, the anomaly is prevented as well. Either transaction may abort.
 fn at_once(cluster: &Cluster, nodes: [&Node; 2], case: &Case, at: usize) {
     let (level, name) = (LEVELS[at], case.name);
     let rows = Rows::new(nodes, format!("{name}/{level}/at once/{}", nodes[0].url));
@@ -224,8 +224,9 @@ fn at_once(cluster: &Cluster, nodes: [&Node; 2], case: &Case, at: usize) {
         let epochs =
             verdicts.each_ref().map(|verdict| verdict["epoch"].as_str().and_then(|epoch| epoch.parse::<u64>().ok()));
         let [first, second] = epochs.map(|epoch| epoch.expect("an epoch"));
-        // A first transaction that reads nothing may be ordered after the second. Snapshot isolation protects no range within an
-        // epoch, and no row that is only read, if all rows are as of one snapshot: nothing is read again here.
+        // A first transaction that reads nothing may be ordered after the second. Snapshot isolation protects neither
+        // ranges within an epoch nor rows that are only read, if all rows are as of one snapshot: nothing is read again
+        // here.
         let is_blind = case.first.reads.is_empty() && !case.first.scans;
         let is_before = is_blind && reason != WRITE && second <= first;
         let is_unprotected = level == "snapshot" && (reason == READ || reason == RANGE && second == first);
@@ -237,7 +238,7 @@ fn at_once(cluster: &Cluster, nodes: [&Node; 2], case: &Case, at: usize) {
     }
 }
 
-/// G1a: nothing that an aborted transaction wrote is read on another node.
+/// G1a: no write of an aborted transaction is read on another node.
 fn aborted_writes_are_invisible(cluster: &Cluster, nodes: [&Node; 2], level: &str) {
     let rows = Rows::new(nodes, format!("G1a/{level}"));
     let begun = rows.begin(nodes[0], &[]);
@@ -250,7 +251,8 @@ fn aborted_writes_are_invisible(cluster: &Cluster, nodes: [&Node; 2], level: &st
     assert!(rows.values(cluster, "x").iter().all(|value| value == "before"));
 }
 
-/// OTV: a transaction that has read one row of another transaction on one node does not read the other row as it was before.
+/// OTV: a transaction that has read one row of another transaction on one node does not read the other row as it was
+/// before.
 fn an_observed_transaction_does_not_vanish(nodes: [&Node; 3], level: &str) {
     let rows = Rows::new([nodes[0], nodes[1]], format!("OTV/{level}"));
     let both = Does { reads: &[], scans: false, writes: &[("put", "x"), ("put", "y")] };

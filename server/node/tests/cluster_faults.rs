@@ -1,9 +1,9 @@
 //! Clusters of real processes whose links and nodes fail repeatedly, while clients move money and append to lists: no
-//! acknowledged commit is lost, all nodes decide the same, and the histories satisfy their isolation level.
+//! acknowledged commit is lost, all nodes decide alike, and the histories satisfy their isolation level.
 //!
 //! Each node reaches every other one through a separate proxy, so every direction can be cut, silent, slow or reset.
-//! The order of faults follows from a printed seed; `TRIBUNAL_FAULTS_SEED` sets it, `TRIBUNAL_FAULTS_ROUNDS` makes the
-//! test longer.
+//! The order of faults follows from a printed seed; `TRIBUNAL_FAULTS_SEED` sets it, and `TRIBUNAL_FAULTS_ROUNDS`
+//! prolongs the test.
 
 mod support;
 
@@ -21,43 +21,43 @@ use support::wrong_clock::Clocks;
 
 const NODES: u16 = 3;
 
-/// What goes wrong for a while.
+/// A temporary fault.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     /// A node is cut off from all others.
     Isolated(u16),
-    /// It receives nothing and what it sends does not arrive, but its connections stay.
+    /// It receives nothing and its messages do not arrive, but its connections stay open.
     Silenced(u16),
-    /// What the first sends to the second is cut.
+    /// The link from the first to the second is cut.
     OneWay(u16, u16),
-    /// What the first sends to the second does not arrive.
+    /// Messages from the first to the second do not arrive.
     SilentOneWay(u16, u16),
-    /// Two nodes reach the third one only.
+    /// Two nodes reach only the third one.
     Bridge(u16, u16),
-    /// All links are slow, by so many milliseconds.
+    /// All links are slow, by this number of milliseconds.
     Slow(u64),
-    /// Those of one node are.
+    /// All links of one node are.
     SlowNode(u16, u64),
-    /// The connections of a link, one way and the other, are reset again and again.
+    /// The connections of a link, in both directions, are reset repeatedly.
     Resets(u16, u16),
     Killed(u16),
     Paused(u16),
-    /// Two nodes are killed, and those that are left are a majority.
+    /// Two nodes are killed; the remaining ones are a majority.
     TwoKilled(u16, u16),
-    /// A node's clock jumps so many seconds away from the true time, and back.
+    /// A node's clock jumps this number of seconds away from the true time, and back.
     Clock(u16, i64),
-    /// It does, and the node is killed and started again meanwhile.
+    /// The same, and the node is killed and restarted meanwhile.
     KilledAtAnotherTime(u16, i64),
 }
 
-/// Starts a cluster with its links, and what clients work with at a level.
+/// Starts a cluster with its links, and prepares the clients' data for a level.
 fn start(nodes: u16, level: &'static str) -> (Cluster, Links, Clients) {
     let (cluster, links) = Cluster::start_linked(nodes);
     let clients = prepare(&cluster, level, level);
     (cluster, links, clients)
 }
 
-/// Returns rounds of all troubles, each round in an order of its own, and as many as are wanted.
+/// Returns the first `count` faults of shuffled rounds, each with one fault of every kind listed here.
 fn schedule(seed: u64, count: usize) -> Vec<Trouble> {
     let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut all = Vec::new();
@@ -84,18 +84,18 @@ fn schedule(seed: u64, count: usize) -> Vec<Trouble> {
     all
 }
 
-/// Starts a node again; it listens to clients elsewhere.
+/// Restarts a node; clients use its new address.
 fn start_again(cluster: &mut Cluster, clients: &Clients, node: u16) {
     cluster.start_node(node);
     clients.urls.lock().unwrap()[usize::from(node - 1)].clone_from(&cluster.node(node).url);
 }
 
-/// Sets how far a node's clock is from the true time.
+/// Sets the offset of a node's clock from the true time.
 fn set_clock(cluster: &Cluster, node: u16, seconds: i64) {
     cluster.clocks.as_ref().expect("nodes with clocks of their own").set(node, seconds);
 }
 
-/// Returns how many times a node has found that its clock jumped.
+/// Returns the number of clock jumps that a node has detected.
 fn clock_jumps(cluster: &Cluster, node: u16) -> u64 {
     let metrics = cluster.node(node).get("/metrics").body;
     let mut lines = metrics.as_str().expect("text").lines();
@@ -103,7 +103,7 @@ fn clock_jumps(cluster: &Cluster, node: u16) -> u64 {
     jumps.expect("the node counts jumps")
 }
 
-/// Lets something go wrong until the clients have got on, and repairs it.
+/// Injects a fault until the clients have made progress, and repairs it.
 fn suffer(cluster: &mut Cluster, links: &Links, clients: &Clients, trouble: Trouble) {
     let (begun, connections) = (Instant::now(), links.connections());
     clients.pause.lock().unwrap().longest = Duration::ZERO;
@@ -167,7 +167,7 @@ fn suffer(cluster: &mut Cluster, links: &Links, clients: &Clients, trouble: Trou
 /// Runs clients of both workloads while `troubles` come and go.
 fn under_load(cluster: &mut Cluster, links: &Links, clients: &Clients, troubles: &[Trouble], seed: u64) {
     println!("seed {seed}: {troubles:?}");
-    /// Ends the clients when a check fails, too: they would run on.
+    /// Stops the clients also when a check fails; otherwise they would run on.
     struct Stop<'c>(&'c AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -187,8 +187,8 @@ fn under_load(cluster: &mut Cluster, links: &Links, clients: &Clients, troubles:
     });
 }
 
-/// Audits what the clients have done, and checks that their list transactions have no anomaly. Returns the number of commits that
-/// were acknowledged, and the list transactions.
+/// Audits the clients' operations, and checks that their list transactions have no anomaly. Returns the number of
+/// acknowledged commits, and the list transactions.
 fn without_anomalies(cluster: &Cluster, clients: Clients, seed: u64) -> (usize, Vec<Txn>) {
     let (acknowledged, history, _) = audit(cluster, clients);
     let anomalies = check(&history, &last_lists(cluster));
@@ -227,15 +227,15 @@ fn snapshot_histories_lose_no_update_while_links_and_nodes_fail_and_show_write_s
     let (_, history, _) = audit(&cluster, clients);
     let anomalies = check(&history, &last_lists(&cluster));
     let (skews, others): (Vec<_>, Vec<_>) = anomalies.iter().partition(|anomaly| anomaly.kind == Kind::G2);
-    // What was read may be older than what was acknowledged elsewhere: time does not count at this level.
+    // A read may be older than commits acknowledged elsewhere: this level ignores real time.
     let broken: Vec<_> = others.iter().filter(|anomaly| anomaly.kind != Kind::RealTime).collect();
     assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
     println!("{} list transactions, {} components with write skew, nothing else", history.len(), skews.len());
     assert!(!skews.is_empty(), "the checker finds the write skew of two nodes");
 }
 
-/// Returns the kinds of anomalies that were found, but for those of real time: at the weaker levels, what was read may be older
-/// than what was acknowledged elsewhere.
+/// Returns the kinds of anomalies found, except real-time ones: at the weaker levels, a read may be older than commits
+/// acknowledged elsewhere.
 fn kinds(history: &[Txn], last: &std::collections::BTreeMap<String, Vec<u64>>) -> Vec<Kind> {
     let mut kinds: Vec<Kind> = check(history, last).iter().map(|anomaly| anomaly.kind).collect();
     kinds.retain(|kind| *kind != Kind::RealTime);
@@ -261,7 +261,7 @@ fn repeatable_read_histories_have_phantoms_and_nothing_else_while_links_and_node
 fn read_committed_histories_lose_updates_and_read_nothing_that_was_not_committed() {
     let seed = number_from("TRIBUNAL_FAULTS_SEED", 14);
     let (mut cluster, links) = Cluster::start_linked(NODES);
-    // Money would be lost with the updates.
+    // Lost updates would lose money.
     let clients = prepare(&cluster, "serializable", "read-committed");
     let troubles = schedule(seed, 3);
     under_load(&mut cluster, &links, &clients, &troubles, seed);
@@ -308,7 +308,7 @@ fn serializable_histories_hold_while_clocks_are_wrong() {
         println!("SKIPPED: there is no C compiler for a clock that a test sets");
         return;
     };
-    // From its first start on, one node is 10 s ahead.
+    // One node is 10 s ahead from its first start on.
     clocks.set(3, 10);
     let (mut cluster, links) = Cluster::start_linked_at(NODES, Some(clocks));
     let clients = prepare(&cluster, "serializable", "serializable");

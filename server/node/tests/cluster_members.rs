@@ -19,7 +19,7 @@ use tribunal_types::NodeId;
 
 const REMOVED: &str = "the cluster has removed this node";
 
-/// Runs a node until it ends by itself; returns what it printed to stderr.
+/// Runs a node until it exits by itself; returns its stderr.
 fn until_ended(command: Command) -> String {
     Node::spawn(command).map_or_else(|stderr| stderr, |node| node.ended().1)
 }
@@ -32,7 +32,7 @@ fn stages(node: &Node) -> Vec<(u64, String)> {
     nodes.iter().map(stage).collect()
 }
 
-/// Waits until all nodes that run see these as members, and no other ones.
+/// Waits until all running nodes see exactly these members.
 fn until_members(cluster: &Cluster, members: &[u64]) {
     let expected: Vec<(u64, String)> = members.iter().map(|node| (*node, "member".to_owned())).collect();
     for node in cluster.running() {
@@ -49,7 +49,7 @@ fn commit(node: &Node, key: &str) {
     assert_eq!(until_decided(&[node], &new_id(), &insert(key))["status"], "committed");
 }
 
-/// Has all nodes that run take transactions for as long as `act` takes, and for some of them before and after it.
+/// Runs transactions on all running nodes while `act` runs, and for a while before and after it.
 fn under_load<T>(cluster: &Cluster, told: &Told, name: &str, act: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
     cluster.insert(4, added);
     until_members(&cluster, &[1, 2, 3, 4]);
     assert_eq!(until_decided(&[cluster.node(4)], &new_id(), &insert("from-4"))["status"], "committed");
-    // It could not tell that it was removed.
+    // It could not report its own removal.
     let own = &cluster.node(2).url;
     let asked = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(["cluster", "remove", "2", "--url", own]).output();
     let asked = asked.expect("it runs");
@@ -95,7 +95,7 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
     assert!(!asked.status.success() && refused.contains("name another node with --url"), "{refused}");
     assert_eq!(stages(cluster.node(1)).len(), 4, "nothing has begun");
     assert!(stages(cluster.node(1)).iter().all(|(_, stage)| stage == "member"), "nothing has begun");
-    // One that takes transactions, and leads the changes of configuration maybe.
+    // A node that accepts transactions, and may lead the configuration changes.
     under_load(&cluster, &told, "leaving", || cluster.remove(2));
     let (status, stderr) = cluster.take(2).ended();
     assert!(status.success() && stderr.contains(REMOVED), "a removal is no failure: {status} {stderr}");
@@ -108,7 +108,7 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
     });
     let metrics = metrics();
     assert!(!metrics.contains("peer=\"2\""), "a node that was removed is not missing: {metrics}");
-    // One that is broken. A majority of the three others is what decides from then on.
+    // A broken node. From then on, a majority of the three others decides.
     cluster.take(3).kill();
     under_load(&cluster, &told, "broken", || cluster.remove(3));
     until_members(&cluster, &[1, 4]);
@@ -116,10 +116,10 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
     for node in cluster.running() {
         assert_eq!(row(node, "from-4%2FL"), 1);
     }
-    // It was away, so it is told by those who have removed it.
+    // It was down, so the nodes that removed it notify it.
     let late = until_ended(cluster.command(3));
     assert!(late.contains(REMOVED), "{late}");
-    // All of them stop, and continue as they are.
+    // All of them stop, and continue unchanged.
     for id in [1, 4] {
         assert!(cluster.take(id).stop().success());
     }
@@ -154,7 +154,7 @@ fn a_node_is_added_whose_entries_are_gone_and_copies_the_state_of_another() {
     for number in written - 99..=written {
         assert_eq!(row(cluster.node(id), &format!("row%2F{}", number % 100)), noise(100_000, number));
     }
-    // It is as good as the others: with one of them away, they go on.
+    // It is a full member: with another one down, the cluster continues.
     cluster.take(1).kill();
     put(cluster.node(id), "after", 1);
     cluster.take(2).kill();
@@ -178,7 +178,7 @@ fn a_node_that_is_added_over_https_starts_with_the_configuration_as_written() {
     let tls = format!("[tls]\ncert_file = {cert_file:?}\nkey_file = {key_file:?}\n");
     std::fs::write(&file, plain.clone() + &tls).expect("written");
     let one = Node::spawn(cluster.command(1)).unwrap_or_else(|error| panic!("{error}"));
-    // On the machine of the node only.
+    // Allowed only on the node's own machine.
     std::fs::write(&file, plain).expect("written");
     let run = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
@@ -228,7 +228,7 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     cluster.start_node(four);
     until_members(&cluster, &[1, 2, 3, 4]);
     cluster.take(four).kill();
-    // The files of a node that nobody has admitted: made by another cluster's command, for example.
+    // The files of a node that was never admitted: made by another cluster's command, for example.
     let authority = tribunal_peer::Authority::restore(
         "test",
         &tribunal_peer::NodeCertificate {
@@ -257,7 +257,7 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
         let mut answer = agent.get(format!("http://{api}/readyz")).call().ok()?;
         assert_eq!(answer.status().as_u16(), 503);
         let told = answer.body_mut().read_to_string().ok()?;
-        // With the reason for which the others refuse it.
+        // With the reason for which the other nodes refuse it.
         (told.contains("tribunal cluster add") && told.contains("does not have node 5 among its peers")).then_some(())
     });
     std::thread::sleep(Duration::from_secs(1));
@@ -266,7 +266,7 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     assert_eq!((admitted.status, &admitted.body["node"]), (201, &json!(5)), "{}", admitted.body);
     let early = early.join().unwrap().unwrap_or_else(|stderr| panic!("{stderr}"));
     eventually("the node to be a member", || (early.get("/readyz").status == 200).then_some(()));
-    // The same again is no other node; another address under this name is.
+    // A repeated request adds no other node; another address under this name would.
     let add = |node: &Value| taken(|| cluster.node(2).post("/v1/cluster/nodes", node));
     let again = add(&json!({"address": address}));
     assert_eq!((again.status, &again.body["node"]), (201, &json!(5)));
@@ -274,7 +274,7 @@ fn a_node_that_starts_before_it_is_admitted_waits_and_says_so() {
     assert_eq!((other.status, &other.body["code"]), (422, &json!("node_name_taken")), "{}", other.body);
 }
 
-/// Returns a line of the configuration of node 4 as it is in that of node 5.
+/// Returns a line of node 4's configuration as node 5's contains it.
 fn of_fifth(line: &str, address: &str) -> String {
     if line.starts_with("node = ") {
         return "node = 5".into();
@@ -298,20 +298,20 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
         assert_eq!(refused.status, 503, "{}", refused.body);
         refused.body["detail"].as_str().unwrap_or_default().contains("is drained").then_some(())
     });
-    // It has what the others have, and tells it.
+    // It has the state of the other nodes, and serves reads.
     commit(cluster.node(1), "row");
     let fresh = json!({"read": [{"key": "row/L"}], "consistency": "fresh"});
     eventually("a fresh read", || {
         let read = cluster.node(2).post("/v1/stores/kv/rows/read", &fresh);
         (read.status == 200).then(|| assert_eq!(read.body["rows"][0]["value"], 1))
     });
-    // It stays drained when it restarts, and it votes: the others lack nothing while one of them is away.
+    // It stays drained after a restart, and it still votes: the cluster keeps its majority while another node is down.
     assert!(cluster.take(2).stop().success());
     cluster.start_node(2);
     cluster.take(3).kill();
     commit(cluster.node(1), "one-is-away");
     is_drained(cluster.node(2));
-    // The last one that takes commits is not drained, and not removed.
+    // The last node that accepts commits can be neither drained nor removed.
     cluster.start_node(3);
     cluster.change(3, "drain");
     for (method, path) in [("POST", "/v1/cluster/nodes/1/drain"), ("DELETE", "/v1/cluster/nodes/1")] {
@@ -319,7 +319,7 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
         let refused = taken(|| if method == "POST" { node.post(path, &json!({})) } else { node.delete(path) });
         assert_eq!((refused.status, &refused.body["code"]), (422, &json!("last_serving")), "{}", refused.body);
     }
-    // A node that is drained passes changes on, also that about itself.
+    // A drained node forwards changes, including one of itself.
     assert_eq!(taken(|| cluster.node(2).post("/v1/cluster/nodes/2/resume", &json!({}))).status, 202);
     cluster.change(3, "resume");
     cluster.ready();
@@ -391,7 +391,7 @@ fn recover(cluster: &Cluster, id: u16, flags: &[&str]) -> (bool, String) {
     (run.status.success(), String::from_utf8_lossy(if run.status.success() { &run.stdout } else { &run.stderr }).into())
 }
 
-/// Returns the files in a directory and below it.
+/// Returns the content of the files in a directory and below it.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(dir).unwrap() {
@@ -405,7 +405,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Returns where two files begin and cease to differ. A missing part reads as zeros.
+/// Returns the range in which two files differ. A missing part reads as zeros.
 fn difference(before: &[u8], after: &[u8]) -> Option<Range<usize>> {
     let differs = |at: &usize| after[*at] != before.get(*at).copied().unwrap_or_default();
     let first = (0..after.len()).find(differs)?;
@@ -430,7 +430,7 @@ fn a_recovery_that_a_power_cut_has_interrupted_is_repeated_before_the_node_start
     let changed = changed.filter_map(|(path, bytes)| Some((path, bytes, difference(&old(path), bytes)?)));
     let [(segment, bytes, written)] = &changed.collect::<Vec<_>>()[..] else { panic!("it writes one segment") };
     for cut in 0..=CUTS {
-        // What was written up to somewhere has survived.
+        // The writes up to some position have survived.
         after.keys().filter(|path| !before.contains_key(*path)).for_each(|path| _ = std::fs::remove_file(path));
         before.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
         let upto = written.start + written.len() * cut / CUTS;
@@ -461,7 +461,7 @@ fn no_node_goes_on_alone_while_one_lives_that_was_added_later() {
     until_members(&cluster, &[1, 2, 3, u64::from(added)]);
     cluster.settled();
     (1..=3).for_each(|id| cluster.take(id).kill());
-    // The configuration of node 1 does not have it.
+    // The configuration of node 1 does not contain it.
     let (success, refused) = recover(&cluster, 1, &["--accept-loss"]);
     assert!(!success && refused.contains(&format!("node {added} answers at")), "{refused}");
     cluster.take(added).kill();
@@ -474,7 +474,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     let mut cluster = Cluster::start(3);
     let told = Told::default();
     under_load(&cluster, &told, "before", || ());
-    // While a majority lives, nothing is to be recovered.
+    // While a majority is alive, there is nothing to recover.
     assert!(cluster.take(3).stop().success());
     let (success, living) = recover(&cluster, 3, &["--accept-loss"]);
     assert!(
@@ -483,7 +483,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     );
     cluster.start_node(3);
     cluster.ready();
-    // All that was acknowledged is everywhere, and then something is taken in of which no majority ever learns.
+    // Everything acknowledged is on all nodes; then one node accepts a commit that never reaches a majority.
     cluster.settled();
     let (two, three) = (cluster.take(2), cluster.take(3));
     let (id, body) = (new_id(), insert("doubted"));
@@ -512,7 +512,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     let verdict = until_decided(&[cluster.node(1)], &id, &body);
     assert_eq!(verdict["status"], "committed", "it is decided as it was sent");
     put(cluster.node(1), "alone", 1);
-    // A node that comes back with its old disk ends, and the cluster grows again.
+    // A node that comes back with its old disk exits, and the cluster grows again.
     let back = until_ended(cluster.command(2));
     assert!(back.contains(REMOVED), "{back}");
     for _ in 0..2 {
@@ -520,7 +520,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
         cluster.start_node(id);
         cluster.ready();
     }
-    // The numbers that the lost nodes may have given are left out.
+    // Numbers that the lost nodes may have assigned are skipped.
     until_members(&cluster, &[1, 20, 21]);
     cluster.take(1).kill();
     put(cluster.node(20), "alone", 2);
@@ -535,7 +535,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     }
 }
 
-/// Returns the longest time between two verdicts of clients at nodes 1 and 3 while something is done.
+/// Returns the longest time between two verdicts of clients at nodes 1 and 3 while `act` runs.
 fn longest_pause<T>(cluster: &mut Cluster, act: impl FnOnce(&mut Cluster) -> T) -> (Duration, T) {
     let (stop, decided) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let urls = [1, 3].map(|id| cluster.node(id).url.clone());
@@ -565,8 +565,9 @@ fn longest_pause<T>(cluster: &mut Cluster, act: impl FnOnce(&mut Cluster) -> T) 
     (decided.windows(2).map(|pair| pair[1] - pair[0]).max().expect("commits go on"), done)
 }
 
-/// How long nobody gets a verdict when nodes are added, drained, resumed and removed under load: `cargo test --release -p tribunal
-/// --test cluster_members -- --ignored --nocapture`. `TRIBUNAL_CHANGES` sets how often.
+/// Measures how long no client gets a verdict when nodes are added, drained, resumed and removed under load: `cargo
+/// test --release -p tribunal --test cluster_members -- --ignored --nocapture`. `TRIBUNAL_CHANGES` sets the number of
+/// changes.
 #[test]
 #[ignore = "a measurement of some minutes"]
 fn how_long_commits_pause_when_members_change() {

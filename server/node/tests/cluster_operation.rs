@@ -11,7 +11,7 @@ use support::history::{taken_in_alone, until_decided};
 use support::keyed;
 use support::{Node, eventually, new_id, taken};
 
-/// Puts a row through one node, which may have to be asked again, and returns the verdict.
+/// Puts a row through one node, with retries if necessary, and returns the verdict.
 fn put(node: &Node, store: &str, key: &str, value: i64) -> Value {
     let (id, body) = (new_id(), json!({"writes": [{"op": "put", "store": store, "key": key, "value": value}]}));
     eventually("a verdict", || {
@@ -28,7 +28,7 @@ fn a_read_includes_what_its_session_covers_and_a_fresh_one_what_any_node_acknowl
         let (writer, reader) = (cluster.node(1 + n % 3), cluster.node(1 + (n + 1) % 3));
         let verdict = put(writer, "kv", "row", i64::from(n));
         assert_eq!(verdict["status"], "committed", "{verdict}");
-        // A node whose majority is away for a moment says so, and is asked again.
+        // A node that has briefly lost its majority returns an error, and the request is retried.
         let read = |field: &str, value: &Value| {
             eventually("the row", || {
                 let body = json!({"read": [{"key": "row"}], field: value});
@@ -48,7 +48,7 @@ fn what_one_node_has_created_every_node_knows_at_once() {
     for n in 0..30_u16 {
         let (creator, user) = (cluster.node(1 + n % 3), cluster.node(1 + (n + 1) % 3));
         let store = format!("store-{n}");
-        // Its log may just go back to the node.
+        // Its log may just be returning to the node.
         eventually("the store to be declared", || {
             let declared = creator.put(&format!("/v1/stores/{store}"), &json!({"adaptor": "kv"}));
             (declared.status < 300).then_some(())
@@ -138,7 +138,7 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     let one = cluster.node(1);
     for (line, at_least) in [
         ("tribunal_ready", 1.0),
-        // Those of the tests are valid for years.
+        // The tests' certificates are valid for years.
         ("tribunal_certificate_expires_in_seconds{certificate=\"peers\"}", 1e6),
         ("tribunal_certificate_expires_in_seconds{certificate=\"authority\"}", 1e6),
         ("tribunal_cluster_node", 1.0),
@@ -171,7 +171,7 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     let (code, text) = status(&first, &[]);
     assert!(code == Some(2) && text.contains("not asked: node 2, 3; list the URLs of all nodes"), "{text}");
 
-    // A node that hangs costs no more than the timeout.
+    // A hanging node costs no more than the timeout.
     cluster.node(3).signal("STOP");
     let (code, text) = status(&all, &["--timeout-ms", "300"]);
     let hangs = text.contains("no answer within 300 ms") || text.contains("does not answer");
@@ -192,7 +192,7 @@ fn obstacles_metrics_and_the_status_tell_who_is_missing() {
     let refused = left.commit(&json!({"writes": [{"op": "put", "store": "kv", "key": "b", "value": 1}]}));
     let detail = refused.body["detail"].as_str().expect("a detail");
     assert!(detail.contains("only 1 of 3, itself included; not connected: 2, 3"), "{detail}");
-    // It cannot tell whether another node has created it.
+    // It cannot know whether another node has created it.
     let unknown = left.get("/v1/stores/nobody");
     assert_eq!((unknown.status, &unknown.body["retryable"]), (503, &json!(true)), "{}", unknown.body);
     assert!(figure(left, "tribunal_fresh_read_failures_total") >= 1.0);
@@ -210,7 +210,7 @@ fn a_status_includes_what_any_node_has_acknowledged() {
         let (id, key) = (new_id(), format!("status/{n}"));
         let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": n}]});
         assert_eq!(until_decided(&[at], &id, &body)["status"], "committed");
-        // A node whose majority is away for a moment says so, and is asked again.
+        // A node that has briefly lost its majority returns an error, and the request is retried.
         let known = eventually("a status", || {
             let known = other.get(&format!("/v1/txns/{id}"));
             (known.status != 503).then_some(known)
@@ -226,7 +226,7 @@ fn a_status_includes_what_any_node_has_acknowledged() {
     std::thread::scope(|scope| {
         let first = taken_in_alone(scope, one, &others, &id, &body);
         eventually("the node to miss the others", || (one.get("/readyz").status == 503).then_some(()));
-        // It takes in nothing new, but this it has.
+        // It accepts nothing new, but it has this one.
         let again = one.post(&format!("{path}/commit"), &body);
         assert_eq!((again.status, &again.body["code"]), (409, &json!("in_flight")), "{}", again.body);
         let unknown = one.get(&format!("/v1/txns/{}", new_id()));
@@ -251,7 +251,7 @@ fn a_member_that_was_restored_from_an_old_copy_stops_for_good_and_is_replaced() 
     assert!(copied.success());
     cluster.start_node(3);
     cluster.ready();
-    // The node acknowledges what the copy does not have.
+    // The node acknowledges entries that the copy lacks.
     let ids: Vec<String> = (0..50).map(|_| new_id()).collect();
     for (n, id) in ids.iter().enumerate() {
         let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("late/{n}"), "value": n}]});
@@ -264,7 +264,7 @@ fn a_member_that_was_restored_from_an_old_copy_stops_for_good_and_is_replaced() 
     std::fs::remove_dir_all(&data).expect("removed");
     std::fs::rename(&copy, &data).expect("renamed");
 
-    // It learns of it from a leader, perhaps before it listens.
+    // A leader notifies it, perhaps before it listens.
     let told = match Node::spawn(cluster.command(3)) {
         Ok(node) => {
             let (ended, told) = node.ended();
@@ -276,7 +276,7 @@ fn a_member_that_was_restored_from_an_old_copy_stops_for_good_and_is_replaced() 
     assert!(told.contains("has lost entries") && told.contains("tribunal cluster remove"), "{told}");
     let again = Node::spawn(cluster.command(3)).err().expect("no process votes with this directory any more");
     assert!(again.contains("must not be started again") && again.contains("has lost entries"), "{again}");
-    // The others go on, and nothing that was acknowledged is lost.
+    // The other nodes continue, and nothing acknowledged is lost.
     assert_eq!(put(cluster.node(1), "kv", "after", 1)["status"], "committed");
     for id in &ids {
         let known = eventually("a status", || {
@@ -289,7 +289,7 @@ fn a_member_that_was_restored_from_an_old_copy_stops_for_good_and_is_replaced() 
     eventually("the others to be well", || (status(&urls(&cluster), &[]).0 == Some(0)).then_some(()));
 }
 
-/// Runs `tribunal cluster status`; returns its exit code and what it printed.
+/// Runs `tribunal cluster status`; returns its exit code and output.
 fn status(urls: &str, flags: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command.args(["cluster", "status", "--url", urls]).args(flags);

@@ -1,4 +1,4 @@
-//! Storages of a cluster: one node pushes to each, another node takes over when it is gone, and every node knows the
+//! Storages of a cluster: one node pushes to each, another node takes over when it is down, and every node knows the
 //! storage's progress. A real Redis receives every record once and in log order, whichever node pushes, even if two of
 //! them do.
 
@@ -29,7 +29,7 @@ fn store(node: &Node) -> Value {
     node.get("/v1/stores/r").body
 }
 
-/// Waits until all nodes that run name the same one, and returns it. It is none of those that are excluded.
+/// Waits until all running nodes name the same pushing node, other than the excluded one, and returns it.
 fn pusher(cluster: &Cluster, not: Option<u16>) -> u16 {
     eventually("all nodes to name the one that pushes", || {
         let mut named = cluster.running().map(|node| store(node)["push"]["node"].as_u64());
@@ -51,7 +51,7 @@ fn until_committed(node: &Node, writes: &Value) -> Value {
     verdict
 }
 
-/// Commits at one node until it is told to stop: each transaction inserts a row and counts it.
+/// Commits at one node until told to stop: each transaction inserts a row and counts it.
 fn load(node: &Node, name: &str, stop: &AtomicBool) {
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -67,7 +67,7 @@ fn load(node: &Node, name: &str, stop: &AtomicBool) {
     }
 }
 
-/// Runs `change` while clients commit at all nodes, and lets them go on for a while.
+/// Runs `change` while clients commit at all nodes, and for a while after it.
 fn under_load(cluster: &Cluster, round: &str, change: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -81,7 +81,7 @@ fn under_load(cluster: &Cluster, round: &str, change: impl FnOnce()) {
     });
 }
 
-/// Returns what the log adds up to: each row as the storage has it.
+/// Replays the log: each row as the storage has it.
 fn replayed(node: &Node) -> BTreeMap<String, String> {
     let mut rows: BTreeMap<String, (String, Value)> = BTreeMap::new();
     for record in node.log_of("r") {
@@ -125,7 +125,7 @@ fn check(cluster: &Cluster, redis: &Redis) -> usize {
     expected.len()
 }
 
-/// Returns whether a node's metrics have the state of the store's push.
+/// Returns whether a node's metrics include the state of the store's push.
 fn measures_the_push(node: &Node) -> bool {
     let metrics = node.get("/metrics").body;
     let text = metrics.as_str().expect("text");
@@ -138,7 +138,7 @@ fn one_node_pushes_and_all_know_how_far_the_storage_is() {
     let pusher = pusher(&cluster, None);
     for id in cluster.ids() {
         for n in 0..10 {
-            // It waits for the storage, of which most nodes are only told.
+            // It waits for the storage, whose progress most nodes know only from reports.
             let writes = json!([{"op": "insert", "store": "r", "key": format!("{id}/{n}"), "value": n},
                                 {"op": "add", "store": "r", "key": "sum", "value": 1}]);
             assert_eq!(until_committed(cluster.node(id), &writes)["applied"], true);
@@ -154,7 +154,7 @@ fn one_node_pushes_and_all_know_how_far_the_storage_is() {
         let pushes = node.get("/v1/cluster").body["pushes"].clone();
         assert_eq!(pushes, json!([{"namespace": "default", "store": "r", "node": pusher}]));
         assert_eq!(measures_the_push(node), id == pusher, "node {id}");
-        // The node that pushes tells that now and then.
+        // The pushing node reports it from time to time.
         eventually("the storage's durability", || (store(node)["push"]["durability"] == "always").then_some(()));
         assert_eq!(store(node)["push"]["state"], "running");
     }
@@ -174,7 +174,7 @@ fn kill_9_of_the_node_that_pushes_under_load_loses_and_repeats_nothing() {
         println!("round {round}: node {next} in place of node {victim}, {} rows", check(&cluster, &redis));
         cluster.start_node(victim);
         cluster.ready();
-        // It comes back as one of those that are only told.
+        // After its restart, it knows the progress only from reports.
         assert_eq!(pusher(&cluster, None), next);
         until_committed(cluster.node(victim), &json!([{"op": "add", "store": "r", "key": "sum", "value": 1}]));
         check(&cluster, &redis);
@@ -194,7 +194,7 @@ fn a_node_that_is_paused_while_it_pushes_and_goes_on_later_changes_nothing() {
             eventually("another node to take over", || {
                 others.iter().all(|id| named(*id).is_some_and(|node| node != u64::from(paused))).then_some(())
             });
-            // Both push from here on, until the one that was paused knows.
+            // Both push from here on, until the paused one learns of the takeover.
             std::thread::sleep(Duration::from_millis(300));
             cluster.node(paused).signal("CONT");
         });
@@ -224,11 +224,11 @@ fn a_storage_that_lost_its_rows_is_lost_on_all_nodes_and_resumed_at_any() {
     let other = cluster.ids().find(|id| *id != pusher).expect("three nodes");
     let committed = until_committed(cluster.node(other), &json!([{"op": "put", "store": "r", "key": "a", "value": 1}]));
     check(&cluster, &redis);
-    // Everything is gone at once, and the first record cannot be written again.
+    // All data is lost at once, and the first record cannot be written again.
     redis.call(&["EVAL", "redis.call('FLUSHALL') return redis.call('SET', '#index:r/', 'x')", "0"]);
     let session = json!({"stores": ["r"], "session": committed["session"]});
     for node in cluster.running() {
-        // That it stopped, and where the storage is, are told one after the other.
+        // The stop and the storage's position are reported separately.
         let stopped = eventually("a node to know that the push stopped", || {
             Some(store(node)).filter(|store| store["push"]["state"] == "stopped" && store["acked_lsn"] == "0")
         });
@@ -246,7 +246,7 @@ fn a_storage_that_lost_its_rows_is_lost_on_all_nodes_and_resumed_at_any() {
     check_after_stop(&cluster, &redis);
 }
 
-/// Waits until no node knows of a stopped push any more, and checks the storage.
+/// Waits until no node reports a stopped push, and checks the storage.
 fn check_after_stop(cluster: &Cluster, redis: &Redis) {
     for node in cluster.running() {
         eventually("the push to go on", || (store(node)["push"]["state"] == "running").then_some(()));
@@ -269,7 +269,7 @@ fn a_storage_ahead_of_the_log_is_refused_by_every_node_that_pushes() {
         assert!(error.contains("the log ended at LSN") && error.contains("Empty it"), "{error}");
     };
     cluster.running().for_each(refused);
-    // When the log has grown past that position, nothing else tells.
+    // Once the log has grown past that position, nothing else reveals it.
     for n in 0..10 {
         let body = json!({"writes": [{"op": "insert", "store": "r", "key": format!("more/{n}"), "value": n}]});
         let path = format!("/v1/txns/{}/commit", new_id());
@@ -279,7 +279,7 @@ fn a_storage_ahead_of_the_log_is_refused_by_every_node_that_pushes() {
     cluster.take(first).kill();
     let next = pusher(&cluster, Some(first));
     refused(cluster.node(next));
-    // Emptied, it is pushed to from the start.
+    // An emptied storage is pushed to from the start.
     redis.call(&["FLUSHALL"]);
     assert_eq!(taken(|| cluster.node(next).post("/v1/stores/r/push/resume", &json!({}))).status, 200);
     check_after_stop(&cluster, &redis);

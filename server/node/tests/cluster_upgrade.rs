@@ -17,12 +17,12 @@ use support::history::{Told, acknowledged, insert, put, until_decided};
 use support::{Node, eventually, new_id, taken};
 use tribunal_types::Generation;
 
-/// A release that can decide in the next generation, too.
+/// A release that can also decide in the next generation.
 const NEW: (&str, &str) = ("TRIBUNAL_PLANTED_RELEASE", "9.0.0,1-3");
-/// That generation.
+/// The next generation.
 const NEXT: u32 = Generation::NEWEST.0 + 1;
 
-/// Starts a node as if its release, its engine or its clock was another one.
+/// Starts a node with a different planted release, engine or clock.
 fn start_as(cluster: &mut Cluster, id: u16, planted: &[(&str, &str)]) {
     let mut command = cluster.command(id);
     command.envs(planted.iter().copied());
@@ -30,7 +30,7 @@ fn start_as(cluster: &mut Cluster, id: u16, planted: &[(&str, &str)]) {
     cluster.insert(id, node);
 }
 
-/// Commits at one node until it is told to stop. What clients of the SDKs do not send again is no answer during an upgrade.
+/// Commits at one node until told to stop. During an upgrade, no response may be one that SDK clients do not retry.
 fn commits(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -62,7 +62,7 @@ fn activate(cluster: &Cluster, id: u16) {
     assert_eq!(last["name"], "last", "{last}");
 }
 
-/// What a node tells of itself in its view of the cluster.
+/// Returns a node's report of itself in its view of the cluster.
 fn own(cluster: &Cluster, id: u16) -> Value {
     cluster.node(id).get("/v1/cluster").body["nodes"][usize::from(id - 1)].clone()
 }
@@ -71,7 +71,7 @@ fn generation(cluster: &Cluster, id: u16) -> Value {
     cluster.node(id).get("/v1/cluster").body["generation"].clone()
 }
 
-/// Waits until a node says why it takes no commits, and returns the reason.
+/// Waits until a node reports why it accepts no commits, and returns the reason.
 fn unready(cluster: &Cluster, id: u16, expected: &str) -> String {
     eventually(expected, || {
         let readiness = cluster.node(id).get("/readyz");
@@ -137,7 +137,7 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
         }
     }
 
-    // There is no way back: an old release does not start, and says why; the others do without it.
+    // There is no way back: an old release refuses to start, and reports why; the other nodes continue without it.
     assert!(cluster.take(3).stop().success());
     let refused = Node::spawn(cluster.command(3)).err().expect("an old release is refused");
     assert!(refused.contains("decides in generation 3") && refused.contains("start the newer release"), "{refused}");
@@ -145,7 +145,7 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
     start_as(&mut cluster, 3, &[NEW]);
     cluster.ready();
     cluster.settled();
-    // A restart of all at once continues.
+    // A simultaneous restart of all nodes continues.
     for id in cluster.ids() {
         cluster.take(id).kill();
     }
@@ -176,7 +176,7 @@ fn a_release_without_the_present_generation_is_refused_by_the_others() {
     for id in cluster.ids() {
         assert!(cluster.take(id).stop().success());
     }
-    // A directory from before the switch, which knows nothing of it.
+    // A directory from before the switch, without any record of it.
     let (data, before) = (cluster.node_dir(3).join("data"), cluster.node_dir(3).join("before"));
     let copied = Command::new("cp").arg("-r").arg(&data).arg(&before).status().expect("cp runs");
     assert!(copied.success());
@@ -190,7 +190,8 @@ fn a_release_without_the_present_generation_is_refused_by_the_others() {
     cluster.take(3).kill();
     std::fs::remove_dir_all(&data).expect("it is there");
     std::fs::rename(&before, &data).expect("it is there");
-    // The others do not reach it: what they send would show that it lacks entries which it had acknowledged, and that ends it.
+    // The other nodes cannot reach it: their messages would show that it lacks entries which it had acknowledged, and
+    // stop it.
     let elsewhere = format!("127.0.0.1:{}", free_port());
     start_as(&mut cluster, 3, &[("TRIBUNAL__CLUSTER__LISTEN", &elsewhere)]);
     let problem = eventually("a refusal", || {
@@ -262,7 +263,7 @@ fn a_node_whose_clock_is_a_day_off_takes_no_commits_and_changes_no_answer() {
         assert_eq!(refused.status, 503, "{}", refused.body);
         let begun = cluster.node(3).post("/v1/txns", &json!({"stores": ["kv"]}));
         assert_eq!(begun.status, 503, "{}", begun.body);
-        // The others decide, with ids of their own and of clients whose clocks are right.
+        // The other nodes decide, with their own ids and ids of clients whose clocks are right.
         for n in 0..30 {
             let node = cluster.node(1 + n % 2);
             put(node, &format!("{side}/{n}"), 1);

@@ -23,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs a command that has to fail and returns what it printed to standard error.
+/// Runs a command that must fail and returns its standard error.
 fn error_of(arguments: &[&str]) -> String {
     let output = run(arguments);
     assert!(!output.status.success(), "{arguments:?} succeeded: {}", text(&output.stdout));
@@ -193,7 +193,7 @@ fn a_service_that_cannot_be_reached_is_named_with_its_address() {
 
 #[test]
 fn a_change_of_a_cluster_ends_in_time_although_a_node_hangs() {
-    // As a process that was stopped: the system accepts connections, and nobody answers.
+    // Like a stopped process: the system accepts connections, and no process responds.
     let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", hanging.local_addr().expect("an address"));
     for (change, told) in [("drain", "no node has accepted the draining"), ("remove", "has not begun")] {
@@ -309,7 +309,7 @@ fn a_configuration_is_checked_without_a_node() {
         std::fs::write(&file, config).expect("written");
         run(&[&["config", "check", "--config", file.to_str().expect("a path")][..], more].concat())
     };
-    // The address is in use, as it is if the node runs.
+    // The address is in use, as if the node were running.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let right = format!("listen = \"{}\"\ndata = {data:?}\n", taken.local_addr().expect("its address"));
     let well = check(&right, &[]);
@@ -356,7 +356,7 @@ fn ports_of_a_local_cluster_that_are_in_use_are_named_and_the_last_flag_counts()
         assert!(error.contains(part), "{part} is missing: {error}");
     }
     assert!(!std::path::Path::new(data).exists(), "nothing was created");
-    // The data of a node that runs alone is not the place for a cluster.
+    // A cluster must not use the data of a node that runs alone.
     std::fs::create_dir_all(dir.path().join("alone/log")).expect("a directory");
     let alone = dir.path().join("alone");
     let error = error_of(&["cluster", "up", "--port", "0", "--data", alone.to_str().expect("a path")]);
@@ -415,7 +415,7 @@ fn hints_are_commands_that_work() {
         .collect();
     assert!(hints.len() >= 4, "build, test, push and activate:\n{printed}");
     for hint in hints {
-        // Whether the words are a command; running them is the README's test.
+        // Checks only that the words are a command; the README's test runs them.
         let parsed = tribunal(&[&hint[..], &["--help"]].concat()).output().expect("it runs");
         assert!(parsed.status.success(), "{hint:?} is no command: {}", text(&parsed.stderr));
     }
@@ -463,7 +463,7 @@ fn stores_are_declared_and_shown() {
     for line in ["adaptor          -", "existence        declared", "multi-version    true", "transactional    true"] {
         assert!(printed.contains(line), "{line}: {printed}");
     }
-    // A store keeps this until it is taken away.
+    // A store keeps this until it is explicitly removed.
     let declare = |flags: &[&str]| store(&[&["declare", "orders", "--declared-existence"], flags].concat());
     let error = text(&declare(&["--transactional"]).stderr);
     assert!(error.contains("--multi-version to keep") && error.contains("--multi-version=false"), "{error}");
@@ -472,7 +472,7 @@ fn stores_are_declared_and_shown() {
     assert!(shown("orders").contains("multi-version    true"));
     assert!(declare(&["--multi-version=false"]).status.success());
     assert!(shown("orders").contains("multi-version    false"));
-    // What is left out has its default.
+    // Omitted settings have their defaults.
     assert!(store(&["declare", "carts", "--adaptor", "kv"]).status.success());
     let printed = shown("carts");
     assert!(printed.contains("adaptor          kv") && printed.contains("existence        tracked"), "{printed}");
@@ -481,7 +481,7 @@ fn stores_are_declared_and_shown() {
     assert_eq!((&json["store"], &json["adaptor"]), (&Value::from("carts"), &Value::from("kv")));
     assert!(text(&store(&["ls"]).stdout).contains("carts"));
 
-    // An adaptor is taken away on request only, by the command line and by the API.
+    // An adaptor is removed only on request, both by the command line and by the API.
     let error = text(&store(&["declare", "carts"]).stderr);
     assert!(error.contains("`--adaptor kv`") && error.contains("--log-only"), "{error}");
     let row = serde_json::json!({"writes": [{"op": "put", "store": "carts", "key": "a", "value": 1}]});
@@ -493,7 +493,7 @@ fn stores_are_declared_and_shown() {
     assert!(shown("carts").contains("adaptor          -"));
     assert_eq!(node.put("/v1/stores/carts", &serde_json::json!({"adaptor": "kv"})).status, 200);
 
-    // What has not answered yet does not run, and what refuses at once is told.
+    // A storage that has not responded yet is not reported as running, and a refusal is reported at once.
     let hanging = TcpListener::bind("127.0.0.1:0").expect("a port");
     let endpoint = |address: std::net::SocketAddr| format!("{{\"endpoint\": \"{address}\"}}");
     let config = endpoint(hanging.local_addr().expect("an address"));
@@ -514,7 +514,7 @@ fn stores_are_declared_and_shown() {
 fn values_are_printed_as_they_were_posted() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
-    // No JSON library keeps this: digits, the order of members, one that is repeated, escapes.
+    // Details that no JSON library preserves: digits, the order of members, a repeated one, escapes.
     let value = r#"{"z":12345678901234567890123.5,"a":1.10,"d":1,"d":2,"e":"\u00e9"}"#;
     let writes = [format!(r#""key":"exact","value":{value}"#), r#""key_b64":"/w==","value":1"#.to_owned()]
         .map(|write| format!(r#"{{"op":"put","store":"kv",{write}}}"#))

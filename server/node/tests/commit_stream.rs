@@ -94,7 +94,7 @@ fn put(id: &str, key: &str) -> Value {
     json!({"txn_id": id, "writes": [{"op": "put", "store": "kv", "key": key, "value": 1}]})
 }
 
-/// Commits of every kind, and what differs between two nodes left out of their outcomes.
+/// Commits of every kind; returns their outcomes without the fields that differ between two nodes.
 fn of_every_kind(node: &Node, ids: &[String]) -> Vec<String> {
     let version = node.put_row("old", 1)["version"].clone();
     node.put_row("old", 2);
@@ -163,7 +163,7 @@ fn verdicts_are_those_of_a_batch() {
         let reply = request.send(lines.concat()).expect("a reply").body_mut().read_to_string().expect("text");
         reply.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     });
-    // At once, and each by itself.
+    // All at once, and each separately.
     let together = answers(&|node, lines| {
         let mut stream = Stream::open(node, None);
         stream.write(&lines.concat());
@@ -226,14 +226,14 @@ fn commits_of_a_client_that_disconnects_are_decided_and_found_by_their_ids() {
     let mut stream = Stream::open(&node, None);
     let ids: Vec<String> = (0..50).map(|_| new_id()).collect();
     let commits: Vec<Value> = ids[1..].iter().map(|id| put(id, id)).collect();
-    // One answer shows that the node reads.
+    // One response shows that the node reads.
     stream.send(&[put(&ids[0], "first")]);
     assert_eq!(stream.line().expect("an answer")["status"], "committed");
     let half = new_id();
     let unfinished = put(&half, "half").to_string();
     let lines: String = commits.iter().map(|commit| format!("{commit}\n")).collect();
     stream.write(&format!("{lines}{}", &unfinished[..unfinished.len() - 1]));
-    // The node has read all of them. Lines that it had not read would be discarded with the connection.
+    // The node has read all of them. It would discard unread lines with the connection.
     eventually("the last commit to be taken in", || {
         (node.get(&format!("/v1/txns/{}", ids[49])).body["status"] != "unknown").then_some(())
     });
@@ -291,7 +291,7 @@ fn a_node_stops_although_clients_leave_their_idle_streams_open() {
     streams[0].send(&[put(&id, "a")]);
     let verdict = streams[0].line().expect("a verdict");
     assert_eq!(verdict["status"], "committed", "{verdict}");
-    // Of the second one, half a line has arrived.
+    // Half a line of the second stream has arrived.
     streams[1].write("{\"txn_id\": ");
     let mut follower = TcpStream::connect(node.url.strip_prefix("http://").expect("plain HTTP")).expect("it listens");
     follower.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
@@ -302,7 +302,7 @@ fn a_node_stops_although_clients_leave_their_idle_streams_open() {
     while !followed.contains(&id) {
         lines.read_line(&mut followed).expect("a line");
     }
-    // Nobody ends a request or closes a connection, and the node stops nevertheless.
+    // No client ends a request or closes a connection, and the node stops nevertheless.
     node.signal("TERM");
     let (status, log) = node.ended();
     assert!(status.success(), "{log}");
@@ -378,7 +378,7 @@ fn every_line_counts_in_the_metrics() {
     stream.finish();
     assert_eq!(stream.rest().len(), 6);
     let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
-    // Of several series: each reason has one from the start.
+    // Among several series: each reason has one from the start.
     let aborted =
         metrics.lines().filter(|line| line.starts_with("tribunal_txns_aborted_total{reason=\"read_conflict\""));
     let aborted: f64 = aborted.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();

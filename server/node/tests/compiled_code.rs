@@ -14,14 +14,14 @@ use rule::last_one_wins;
 use serde_json::json;
 use support::Node;
 
-/// The one file of compiled code.
+/// Returns the only file of compiled code.
 fn code_file(data: &Path) -> PathBuf {
     let files: Vec<_> = fs::read_dir(data.join("plugins/compiled")).expect("is there").collect();
     assert_eq!(files.len(), 1, "{files:?}");
     files[0].as_ref().expect("can be read").path()
 }
 
-/// How many components were compiled by this process, and how many were not.
+/// Returns how many components this process compiled, and how many it loaded.
 fn loads(node: &Node) -> (u64, u64) {
     let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
     let of = |code: &str| {
@@ -64,7 +64,7 @@ fn a_start_compiles_only_what_is_not_cached() {
     start((0, 1), "it was repaired");
     fs::write(&file, &fs::read(&file).expect("reads")[..middle]).expect("writes");
     start((1, 0), "half of it is gone");
-    // What another engine made lies under that engine's fingerprint, and what lies under a wrong one is not believed.
+    // Code of another engine is stored under that engine's fingerprint, and code under a wrong one is not trusted.
     let name = file.file_name().and_then(|name| name.to_str()).expect("a name");
     let (component, engine) = name.split_once('-').expect("two digests");
     let other = file.with_file_name(format!("{component}-{}.code", "0".repeat(engine.len() - ".code".len())));
@@ -76,9 +76,9 @@ fn a_start_compiles_only_what_is_not_cached() {
     start((1, 0), "it is empty");
     fs::remove_dir_all(data.join("plugins/compiled")).expect("removes");
     start((1, 0), "it is gone");
-    // A data directory that was copied brings no code along.
+    // A copied data directory brings no usable code.
     let aside = data.join("aside");
-    // Renamed, so that the number of its file is not free for the copy.
+    // Renamed, so that the copy cannot get its inode number.
     fs::rename(&file, &aside).expect("moves");
     fs::copy(&aside, &file).expect("copies");
     start((1, 0), "it is a copy");

@@ -110,7 +110,7 @@ fn invalid_offsets_are_rejected_and_change_nothing() {
     assert_eq!(node.get("/v1/consumers/never").status, 404);
 }
 
-/// Starts a node that keeps nothing for its age, and everything up to `bytes`.
+/// Starts a node that retains nothing by age, and up to `bytes` by size.
 fn keeping(data: &Path, bytes: u64) -> Node {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command
@@ -123,7 +123,7 @@ fn keeping(data: &Path, bytes: u64) -> Node {
 }
 
 fn grow(node: &Node, records: usize) {
-    // The log is compressed, so the values must not be.
+    // The log is compressed, so the values must be incompressible.
     let value: String = (0..6_000).map(|_| new_id()).collect();
     for n in 0..records {
         let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": value}]});

@@ -18,7 +18,7 @@ struct Sent {
     acknowledged: Option<Value>,
 }
 
-/// Commits pairs of rows whose values have so many bytes more than a number, until the node is gone.
+/// Commits pairs of rows whose values are a number and `more` bytes, until the node is down.
 fn load(node: &Node, worker: usize, round: usize, more: usize, sent: &Mutex<Vec<Sent>>, stop: &AtomicBool) {
     for n in 0.. {
         let (id, pair) = (new_id(), format!("{round}-{worker}-{n}"));
@@ -55,7 +55,7 @@ fn check(node: &Node, sent: &[Sent]) {
             assert_eq!(record["version"], verdict["version"]);
         }
     }
-    // A client that lost its reply requests the status by id, and gets what the log contains.
+    // A client that lost its response queries the status by id, and gets the log's verdict.
     for sent in sent.iter().filter(|sent| sent.acknowledged.is_none()) {
         let status = node.get(&format!("/v1/txns/{}?fence=true", sent.id)).body;
         let in_log = pairs.contains_key(&sent.pair);
@@ -73,7 +73,7 @@ fn check(node: &Node, sent: &[Sent]) {
     }
 }
 
-/// Kills the node again and again under load, each time soon after `ready` has returned.
+/// Kills the node repeatedly under load, each time soon after `ready` has returned.
 fn kill_and_check(dir: &Path, kills: usize, more: usize, start: impl Fn(&Path) -> Node, ready: impl Fn()) {
     let mut all: Vec<Sent> = Vec::new();
     for round in 0..kills {
@@ -115,16 +115,16 @@ fn kill_9_while_images_are_taken_loses_nothing() {
     let start = |dir: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
         command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(dir);
-        // The least that is allowed: some forty commits.
+        // The minimum setting: about forty commits.
         command.env("TRIBUNAL__LOG__IMAGE_EVERY_BYTES", (1 << 20).to_string());
         Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
     };
-    // From the second start on, each begins at an image.
+    // From the second start on, each starts from an image.
     let ready = || eventually("an image", || (images(dir.path()) > 0).then_some(()));
     kill_and_check(dir.path(), 8, 12_000, start, ready);
 }
 
-/// Counts the state images below a directory, while files come and go there.
+/// Counts the state images below a directory whose files may change meanwhile.
 fn images(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     let count = |path: &Path| match path.file_name().and_then(|name| name.to_str()) {

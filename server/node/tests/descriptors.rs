@@ -11,10 +11,10 @@ use std::time::Duration;
 use support::keyed::{AUTH, operator, put};
 use support::{Node, eventually, new_id};
 
-/// Silent connections are not closed before the calls of a test give up: one that waits for their places is noticed.
+/// Silent connections are not closed before a test's calls time out, so a call that waits for their places is noticed.
 const SILENCE: &str = "[http]\nheader_timeout_ms = 600000\n";
 
-/// Starts a node that asks for keys, under a limit of open files.
+/// Starts a node that requires keys, under a limit on open files.
 fn limited(dir: &Path, ulimit: &str) -> Node {
     let config = dir.join("tribunal.toml");
     let text = format!("listen = \"127.0.0.1:0\"\ndata = {:?}\n{SILENCE}{AUTH}", dir.join("data"));
@@ -42,10 +42,10 @@ fn more_silent_connections_than_descriptors_do_not_stop_the_node() {
     let address = node.url.trim_start_matches("http://").to_owned();
     let silent: Vec<TcpStream> = (0..600).map(|_| TcpStream::connect(&address).expect("a connection")).collect();
     for value in 1..20 {
-        // Each of them on a connection of its own, among the silent ones.
+        // Each of them on a separate connection, among the silent ones.
         assert_eq!(put(&node, &engine, &new_id(), value).status, 200);
     }
-    // Large values: the log needs new segments while the silent ones are still there.
+    // Large values: the log needs new segments while the silent connections are still open.
     let fill = "x".repeat(200_000);
     for number in 0..40 {
         let body =
@@ -91,7 +91,7 @@ fn unauthenticated_connections_that_reconnect_at_once_lock_nobody_out() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     let closed = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
-        // Each holds a share of twice as many sockets as there are places, and opens another one for each that is closed.
+        // The clients together hold twice as many sockets as there are places, and reopen each one that is closed.
         for _ in 0..4 {
             scope.spawn(|| {
                 let open = || TcpStream::connect(&address).and_then(|s| s.set_nonblocking(true).map(|()| s));
@@ -112,7 +112,7 @@ fn unauthenticated_connections_that_reconnect_at_once_lock_nobody_out() {
             (closed.load(std::sync::atomic::Ordering::Relaxed) > 50).then_some(())
         });
         for _ in 0..50 {
-            // A connection of its own each time.
+            // On a new connection each time.
             let answer = support::call(&format!("{}/v1/stores", node.url), "GET", Some(&key), None);
             assert_eq!(answer.status, 200, "{}", answer.body);
         }

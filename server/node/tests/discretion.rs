@@ -1,4 +1,4 @@
-//! The information that callers get about other tenants, and the limit on the rows of a tenant.
+//! The information that callers get about other tenants, and the limit on a tenant's rows.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn commit(node: &Node, key: &str, body: &Value) -> Response {
     call(node, key, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(body))
 }
 
-/// Writes that put these rows of the store `log` blindly, or do what `op` says.
+/// Returns writes that put these rows of the store `log` blindly, or apply `op` to them.
 fn rows(op: &str, numbers: std::ops::Range<u64>) -> Value {
     let write = |number: u64| match op {
         "delete" => json!({"op": op, "store": "log", "key": format!("k{number}")}),
@@ -25,7 +25,7 @@ fn rows(op: &str, numbers: std::ops::Range<u64>) -> Value {
     json!({"writes": numbers.map(write).collect::<Vec<_>>()})
 }
 
-/// Imports lines of versions into the store `log`; returns the whole answer.
+/// Imports lines of versions into the store `log`; returns the whole response.
 fn import(node: &Node, key: &str, lines: &str) -> String {
     let mut socket = TcpStream::connect(node.url.trim_start_matches("http://")).expect("it listens");
     let head = format!(
@@ -64,7 +64,7 @@ fn readiness_names_stores_to_operators_of_the_service_only() {
     let node = serve(dir.path(), AUTH);
     let root = operator(dir.path());
     let shop = make_key(&node, &root, "shop", &ALL);
-    // A storage that does not answer has not reported its watermark.
+    // A storage that does not respond has not reported its watermark.
     let dead = json!({"adaptor": "redis", "adaptor_config": {"endpoint": "127.0.0.1:1"}});
     assert_eq!(call(&node, &shop, "PUT", "/v1/stores/secret-name", Some(&dead)).status, 201);
     let row = json!({"writes": [{"op": "put", "store": "secret-name", "key": "k", "value": 1}]});
@@ -89,7 +89,7 @@ fn a_tenants_storage_does_not_make_the_node_unready_for_others() {
     let node = serve(dir.path(), &more);
     let root = operator(dir.path());
     let shop = make_key(&node, &root, "shop", &ALL);
-    // It takes connections, and never answers.
+    // It accepts connections and never responds.
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = hangs.local_addr().unwrap().to_string();
     let store = json!({"adaptor": "redis", "adaptor_config": {"endpoint": endpoint}});
@@ -97,7 +97,7 @@ fn a_tenants_storage_does_not_make_the_node_unready_for_others() {
     let row = json!({"writes": [{"op": "put", "store": "far", "key": "k", "value": 1}]});
     assert_eq!(commit(&node, &shop, &row).body["status"], "committed");
     assert!(node.stop().success());
-    // After a start, the push waits for the first answer of its storage.
+    // After a start, the push waits for the first response of its storage.
     let node = serve(dir.path(), &more);
     let ready = call(&node, &root, "GET", "/readyz", None);
     assert_eq!((ready.status, &ready.body["ready"]), (200, &json!(true)), "{}", ready.body);
@@ -111,7 +111,7 @@ fn a_tenants_operator_gets_the_statistics_of_its_tenant_and_nothing_else() {
     assert!((0..20).any(|_| statistics_are_those_of_a_tenant()), "commits take longer than statistics look back");
 }
 
-/// Returns false, having checked nothing, if the commits took longer than the seconds that statistics are of.
+/// Returns false, without a check, if the commits took longer than the window of the statistics.
 fn statistics_are_those_of_a_tenant() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), AUTH);
@@ -148,7 +148,7 @@ fn statistics_are_those_of_a_tenant() -> bool {
     }
     assert_eq!((committed(&of_shop), &of_shop["aborts"]), (7.0, &json!([])), "{of_shop}");
     assert_eq!((committed(&of_all), of_all["epoch"].is_string()), (8.0, true), "{of_all}");
-    // A key with the role `metrics` in a tenant reads that tenant's figures, and no metrics of all.
+    // A key with the role `metrics` in a tenant reads that tenant's statistics, but not the global metrics.
     assert_eq!(committed(&of_scraper), 1.0);
     assert_eq!(call(&node, &scraper, "GET", "/metrics", None).status, 403);
     let engine = make_key(&node, &root, "bank", &["engine"]);
@@ -191,7 +191,7 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
     assert_eq!((dry.status, &dry.body["code"]), (429, &json!("rows_exceeded")), "{}", dry.body);
     let dry = call(&node, &shop, "POST", &format!("/v1/txns/{id}/validate"), Some(&rows("put", 0..100)));
     assert_eq!(dry.status, 200, "{}", dry.body);
-    // What was taken in before keeps its verdict, and what adds no row is let in.
+    // A transaction accepted before keeps its verdict, and one that adds no row is accepted.
     let again = call(&node, &shop, "POST", &format!("/v1/txns/{id}/commit"), Some(&rows("put", 0..100)));
     assert_eq!((&again.body["status"], &again.body["version"]), (&full.body["status"], &full.body["version"]));
     assert_eq!(commit(&node, &shop, &rows("update", 0..50)).body["status"], "committed");
@@ -199,7 +199,7 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
     let read = json!({"reads": [{"store": "log", "key": "k7", "version": version}],
         "writes": [{"op": "put", "store": "log", "key": "k7", "value": 1}]});
     assert_eq!(commit(&node, &shop, &read).body["status"], "committed");
-    // A batch: each transaction by itself, in order.
+    // A batch: each transaction separately, in order.
     assert_eq!(commit(&node, &shop, &rows("delete", 0..2)).body["status"], "committed");
     assert_eq!(listed(&node), "98");
     let txns = (200..204).map(|number| {
@@ -212,7 +212,7 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
     let results = answer["results"].as_array().unwrap_or_else(|| panic!("{answer}"));
     let statuses: Vec<_> = results.iter().map(|one| one.to_string().contains("rows_exceeded")).collect();
     assert_eq!(statuses, [false, false, true, true], "{answer}");
-    // A delete makes room for a row of its own transaction, and takes none from the others of its batch.
+    // A delete makes room for a row of its own transaction, but not for the other transactions of its batch.
     let swap = json!({"writes": [{"op": "delete", "store": "log", "key": "k10"},
         {"op": "put", "store": "log", "key": "new", "value": 1}]});
     assert_eq!(commit(&node, &shop, &swap).body["status"], "committed");
@@ -225,7 +225,7 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
     let answer = call(&node, &shop, "POST", "/v1/txns/batch-commit", Some(&json!({"txns": pair}))).body;
     assert!(answer["results"].as_array().unwrap().iter().all(|one| one["status"] == "committed"), "{answer}");
     assert_eq!(commit(&node, &shop, &rows("put", 501..502)).body["status"], "committed");
-    // Versions of existing rows are rows as well.
+    // Versions of existing rows count as rows.
     let lines = "{\"key\":\"v1\",\"version\":\"1\"}\n{\"key\":\"v2\",\"version\":\"1\"}\n";
     let answer = import(&node, &shop, lines);
     assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("rows_exceeded"), "{answer}");
@@ -247,7 +247,7 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
     let blind = json!({"snapshots": begun["snapshots"], "writes": (0..300).map(write).collect::<Vec<_>>()});
     assert_eq!(commit(&node, &shop, &blind).body["status"], "committed");
 
-    // The counts are those of the rows after a restart, from the image and from the log.
+    // After a restart, the counts are those of the rows, from the image and from the log.
     let before = listed(&node);
     assert!(node.stop().success());
     let node = serve(dir.path(), &more);
@@ -274,11 +274,11 @@ fn a_receivers_errors_show_no_resolved_address() {
     }
     let hook = json!({"kind": "webhook", "url": format!("http://localhost:{free}/"), "secret": "0123456789abcdef"});
     let hides = |text: &str| !text.contains("127.0.0") && !text.contains("::1");
-    // Where it may not lead: the registration is refused without the address.
+    // For a forbidden address, the registration is refused without naming the address.
     let refused = call(&node, &bank, "PUT", "/v1/stores/log/push", Some(&hook));
     assert_eq!(refused.status, 422, "{}", refused.body);
     assert!(hides(&refused.body.to_string()), "{}", refused.body);
-    // Where it may lead and nobody listens: neither the answer nor the status has it.
+    // For an allowed address where nothing listens, neither the response nor the status contains it.
     let registered = call(&node, &shop, "PUT", "/v1/stores/log/push", Some(&hook));
     assert_eq!(registered.status, 200, "{}", registered.body);
     assert!(hides(&registered.body.to_string()), "{}", registered.body);
@@ -288,7 +288,7 @@ fn a_receivers_errors_show_no_resolved_address() {
         state["last_error"].as_str().map(str::to_owned)
     });
     assert!(told.contains("localhost") && hides(&told), "{told}");
-    // The same of a storage.
+    // The same for a storage.
     let dead = json!({"adaptor": "redis", "adaptor_config": {"endpoint": format!("localhost:{free}")}});
     assert_eq!(call(&node, &shop, "PUT", "/v1/stores/dead", Some(&dead)).status, 201);
     let told = eventually("the storage does not answer", || {

@@ -10,12 +10,13 @@ use support::Node;
 #[test]
 fn a_full_disk_ends_the_node_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    // A file size limit is what a quota looks like from inside, but for its signal, which must not end the node silently.
+    // A file size limit looks like a quota from inside the process, except for its signal, which must not end the node
+    // silently.
     let mut limited = Command::new("bash");
     let run = "ulimit -f 49152; exec \"$0\" dev --listen 127.0.0.1:0 --data \"$1\"";
     limited.args(["-c", run, env!("CARGO_BIN_EXE_tribunal")]).arg(dir.path());
     let node = Node::spawn(limited).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"));
-    // Text that does not compress, so that the limit is reached soon.
+    // Incompressible text, so that the limit is reached soon.
     let mut noise = 0x9e37_79b9_7f4a_7c15_u64;
     let mut value = || -> String {
         (0..90_000)
@@ -49,11 +50,11 @@ fn a_full_disk_ends_the_node_and_loses_nothing() {
     assert!(log.len() <= acknowledged.len() + 1, "at most the one commit without an answer is there besides");
 }
 
-/// A mounted tmpfs; unmounted when dropped.
+/// A mounted tmpfs; unmounted on drop.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None` where this user may not mount.
+    /// Returns `None` if this user may not mount.
     fn mount(mebibytes: u32) -> Option<SmallDisk> {
         let dir = tempfile::tempdir().unwrap();
         let size = format!("size={mebibytes}m");
@@ -108,7 +109,7 @@ fn a_disk_that_runs_full_is_logged_although_nobody_asks() {
     let run = "exec \"$0\" dev --listen 127.0.0.1:0 --data \"$1/data\" 2>\"$1/log\"";
     command.args(["-c", run, env!("CARGO_BIN_EXE_tribunal")]).arg(disk.0.path());
     let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"));
-    // It is ready: that takes less than what is low.
+    // It is ready: the start needs less than the low-space threshold.
     disk.resize(200);
     let logged = || std::fs::read_to_string(&log).unwrap_or_default().contains("running full").then_some(());
     support::eventually("a line in its log", logged);

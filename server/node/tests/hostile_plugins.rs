@@ -1,5 +1,6 @@
-//! Hostile components: each is rejected with the reason, leaves nothing on the node, and does not affect the active plugins.
-//! One that passes all checks and fails later is replaced by the native fallback, shows in health, and is rolled back.
+//! Hostile components: each is rejected with the reason, leaves nothing on the node, and does not affect the active
+//! plugins. One that passes all checks and fails later is replaced by the native fallback, shows in health, and is
+//! rolled back.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;
@@ -13,7 +14,7 @@ fn components() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let parsed = |text: &str| wat::parse_str(text).expect("parses");
     let looping = "(loop $again (br $again)) (unreachable)";
     let recursing = "(call $recurse (i32.const 0)) (unreachable)";
-    // It gives up when it may not grow, as an allocator does.
+    // It traps if it may not grow, as an allocator does.
     let hungry = "(if (i32.eq (memory.grow (i32.const 255)) (i32.const -1)) (then (unreachable))) (i32.const 512)";
     let by_place = "(i32.store (i32.const 516) (i32.const 65536)) (i32.store (i32.const 520) (local.get $csns))
                     (i32.store (i32.const 524) (local.get $csn)) (i32.store (i32.const 528) (local.get $csns))
@@ -74,7 +75,7 @@ fn refusals_name_their_reason_and_leave_nothing_behind() {
     assert_eq!(node.put_wasm("/v1/admin/plugins/tame", &good).status, 200, "the same bytes again change nothing");
     let twice = node.put_wasm("/v1/admin/plugins/other", &good);
     assert_eq!((twice.status, &twice.body["code"]), (422, &json!("plugin_name_taken")), "{}", twice.body);
-    // Under another name, it would have another fallback wherever a release embeds another build of it.
+    // Under another name, its fallback would differ wherever a release embeds another build of it.
     for builtin in tribunal_wasm::BUILTINS.iter().filter(|builtin| builtin.world != tribunal_wasm::World::LogAdaptor) {
         let copy = node.put_wasm("/v1/admin/plugins/copy", builtin.bytes);
         assert_eq!((copy.status, &copy.body["code"]), (422, &json!("plugin_built_in")), "{}", copy.body);
@@ -97,7 +98,7 @@ fn refusals_name_their_reason_and_leave_nothing_behind() {
         assert_eq!((reply.status, &reply.body["code"]), (status, &json!(code)), "{path} {body}: {}", reply.body);
     }
     assert_eq!(rule(&node)["active"]["name"], "first-writer-wins");
-    // What cannot be taken out is not referred from one command to the other.
+    // A plugin that cannot be removed must not be referred from one command to the other.
     for (path, code) in [
         ("first-writer-wins/rollback", "nothing_before"),
         ("first-writer-wins/deactivate", "plugin_built_in"),
@@ -118,7 +119,7 @@ fn rule(node: &Node) -> Value {
     list["slots"].as_array().unwrap().iter().find(|slot| slot["slot"] == "rule").unwrap().clone()
 }
 
-/// Two transactions contend for a row, so that the rule is asked; the first one must win.
+/// Two transactions contend for a row, so that the rule runs; the first one must win.
 fn contest(node: &Node, key: &str) {
     let insert = || json!({"txn_id": new_id(), "writes": [{"op": "insert", "store": "kv", "key": key, "value": 1}]});
     let reply = node.post("/v1/txns/batch-commit", &json!({"txns": [insert(), insert()]})).body;
@@ -128,7 +129,7 @@ fn contest(node: &Node, key: &str) {
     );
 }
 
-/// A rule that behaves in every epoch that the kit tries, and traps in those of a running node.
+/// A rule that behaves in every epoch that the kit tries, and traps in epochs of a running node.
 fn sleeper() -> Vec<u8> {
     let rank =
         "(if (i32.and (i64.gt_u (local.get $epoch) (i64.const 60)) (i64.lt_u (local.get $epoch) (i64.const 1000000)))
@@ -171,7 +172,7 @@ fn a_slot_rolls_back_automatically_after_consecutive_faults() {
     assert!(why.starts_with("sleeper, which was rolled back: "), "{why}");
     let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
     assert!(metrics.contains("plugin_rollbacks_total{slot=\"rule\"} 1"), "{metrics}");
-    // The history outlives the process, with its epochs.
+    // The history survives the process, with its epochs.
     let before = rule(&node)["history"].clone();
     assert!(node.stop().success());
     let node = Node::start(dir.path());
@@ -196,7 +197,7 @@ fn an_activation_takes_effect_on_an_idle_node() {
     let decides = eventually("the epoch to come", || fills(rule(&node)));
     assert_eq!(decides["since_epoch"], next.to_string(), "{decides}");
     assert_eq!(epoch(&node), next, "the epochs before it were sealed, and no more");
-    // Those epochs are complete: Begin gives snapshots of them, and reads are judged on them.
+    // Those epochs are complete: Begin returns snapshots of them, and reads are judged against them.
     let snapshot = node.get("/v1/snapshot?store=kv").body;
     assert_eq!(snapshot["applied"], (next - 1).to_string(), "{snapshot}");
     let reads = json!([{"store": "kv", "key": "x", "version": seen["version"]}]);
@@ -260,7 +261,7 @@ fn plugins_are_deleted_once_no_slot_uses_them() {
     refused(&format!("tame/versions/{second}"), 422, "plugin_in_use", "`tribunal plugin rollback tame --slot rule`");
     activate(&second, "0");
     contest(&node, "decided by the second");
-    // A slot would return to the first one; it passes it by once that is deleted.
+    // A slot would fall back to the first one; once that is deleted, the slot skips it.
     let gone = node.delete(&format!("/v1/admin/plugins/tame/versions/{first}"));
     assert_eq!((gone.status, &gone.body["digests"]), (200, &json!([first])), "{}", gone.body);
     assert_eq!(files(), 2, "a component and what is known of it");
@@ -273,7 +274,7 @@ fn plugins_are_deleted_once_no_slot_uses_them() {
     let compiled = std::fs::read_dir(dir.path().join("plugins/compiled")).map_or(0, Iterator::count);
     assert_eq!(compiled, 0, "compiled code goes too");
     let log = node.log_of("kv");
-    // What they decided is replayed without them.
+    // Their decisions are replayed without them.
     node.kill();
     let node = Node::start(dir.path());
     assert_eq!(node.log_of("kv"), log);

@@ -11,10 +11,10 @@ use support::Node;
 use support::keyed::{AUTH, operator, serve, try_serve};
 use tribunal_client::{Client, ClientOptions, Error, Lsn, Outcome, StoreDeclaration};
 
-/// Variables of a command, and the files that they name.
+/// Environment variables of a command, and the files that they name.
 type Variables<'a> = &'a [(&'a str, &'a Path)];
 
-/// An authority; its certificate lies in a file.
+/// An authority whose certificate is in a file.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     file: PathBuf,
@@ -40,7 +40,7 @@ impl Authority {
         serve(dir, &self.config(dir, params))
     }
 
-    /// Writes a certificate of these parameters and its key; returns what a node's configuration says of them.
+    /// Writes a certificate with these parameters and its key; returns the corresponding node configuration.
     fn config(&self, dir: &Path, params: CertificateParams) -> String {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
@@ -51,12 +51,12 @@ impl Authority {
     }
 }
 
-/// The node's address by the name that its certificate has.
+/// Returns the node's address under the name in its certificate.
 fn named(node: &Node) -> String {
     node.url.replace("127.0.0.1", "localhost")
 }
 
-/// Runs a command with the operator's key; returns whether it went well, and what it printed.
+/// Runs a command with the operator's key; returns whether it succeeded, and its output.
 fn run(dir: &Path, url: &str, words: &[&str], variables: Variables<'_>) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tribunal"))
         .args(words)
@@ -82,7 +82,7 @@ fn commands_use_https_with_trusted_servers_and_explain_untrusted_ones() {
         assert!(well, "{words:?}: {said}");
         let (well, said) = run(dir.path(), &url, words, &[("TRIBUNAL_CA_FILE", &own.file)]);
         assert!(well, "{words:?} by the variable: {said}");
-        // The machine's own authorities, here those that a file stands for.
+        // The machine's own authorities, replaced by a file here.
         let (well, said) = run(dir.path(), &url, words, &[("SSL_CERT_FILE", &own.file)]);
         assert!(well, "{words:?} by the machine: {said}");
     }
@@ -161,7 +161,7 @@ fn a_node_does_not_start_with_a_certificate_that_has_expired() {
         assert!(refused.contains(part), "{part} is missing: {refused}");
     }
     assert!(!dir.path().join("data").exists());
-    // One that is not valid yet will be.
+    // A certificate that is not valid yet will become valid.
     let node = start(2190, 2200).expect("it starts");
     node.signal("TERM");
     let (status, log) = node.ended();

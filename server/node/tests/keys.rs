@@ -50,7 +50,7 @@ fn a_key_expires_with_a_reason_of_its_own_and_stays_listed() {
     let wrong = call(&node, &key[..key.len() - 1], "GET", "/v1/stores", None);
     assert_eq!(wrong.body["code"], "unauthenticated", "only its owner learns that it has expired");
     assert_eq!(listed(&node, &root, &id).expect("listed until it is revoked")["expires_ms"], made["expires_ms"]);
-    // The same after a restart, and it is not the operator that a service needs.
+    // The same after a restart, and such a key does not count as the operator that a service needs.
     assert!(node.stop().success());
     let node = serve(dir.path(), AUTH);
     assert_eq!(call(&node, &key, "GET", "/v1/stores", None).body["code"], "key_expired");
@@ -163,7 +163,7 @@ fn the_last_use_of_a_key_is_listed_and_survives_a_restart() {
     assert!(node.stop().success());
     let node = serve(dir.path(), AUTH);
     assert_eq!(number(&listed(&node, &root, id).unwrap()["last_used_ms"]), used);
-    // The file may be lost, or be anything.
+    // The file may be lost or arbitrarily damaged.
     assert!(node.stop().success());
     std::fs::write(dir.path().join("data/keys.used"), [0xff; 100]).unwrap();
     let node = serve(dir.path(), AUTH);
@@ -190,7 +190,7 @@ fn changes_of_keys_are_logged_without_their_secrets() {
     for _ in 0..5 {
         assert_eq!(call(&node, text(&short["key"]), "GET", "/v1/stores", None).status, 401);
     }
-    // Expiries are looked for once a second, and each is told once.
+    // Expiries are checked once a second, and each is logged once.
     eventually("the expiry to be logged", || node.said().contains("a key has expired").then_some(()));
     std::thread::sleep(Duration::from_secs(3));
     node.signal("TERM");
@@ -258,7 +258,7 @@ fn creating_and_revoking_keys_does_not_grow_the_control_log_without_bound() {
     let root = operator(dir.path());
     let kept = make_key(&node, &root, "shop", &["engine"]);
     assert!(node.stop().success());
-    // As many as an automation makes in months, written the way the node writes them.
+    // As many as an automation creates in months, written the way the node writes them.
     let data = dir.path().join("data");
     let mut opened = tribunal_log::open(&data.join("log"), &tribunal_log::LogOptions::default()).unwrap();
     let mut index = opened.recovered.control.last().expect("entries").0;

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use support::list_append::{Ending, Kind, Txn, check};
 
-/// A transaction that was under way from `begun` to `ended`: what it read and what it appended, each to a list of one letter.
+/// Returns a transaction in flight from `begun` to `ended`, with its reads and its appends, each to a list of one
+/// letter.
 fn txn(name: &str, begun: u64, ended: u64, reads: &[(&str, &[u64])], appends: &[(&str, u64)]) -> Txn {
     Txn {
         name: name.to_owned(),
@@ -22,7 +23,7 @@ fn aborted(mut txn: Txn) -> Txn {
     txn
 }
 
-/// Checks which kinds are found in a history that left these lists.
+/// Checks the kinds of anomalies found in a history with these final lists.
 fn finds(history: &[Txn], last: &[(&str, &[u64])], expected: &[Kind]) {
     let last: BTreeMap<String, Vec<u64>> = last.iter().map(|(key, list)| ((*key).to_owned(), list.to_vec())).collect();
     let found = check(history, &last);
@@ -38,7 +39,7 @@ fn a_serial_history_is_correct() {
         txn("a", 0, 10, &[("x", &[])], &[("x", 1)]),
         txn("b", 5, 20, &[("x", &[1]), ("y", &[])], &[("y", 2)]),
         txn("c", 15, 30, &[("x", &[1]), ("y", &[2])], &[("x", 3)]),
-        // Under way together with the third: before it in the order.
+        // Concurrent with the third: before it in the order.
         txn("d", 16, 40, &[("x", &[1])], &[]),
         aborted(txn("e", 16, 40, &[("x", &[7, 7])], &[("x", 4)])),
     ];
@@ -54,7 +55,7 @@ fn a_lost_update_is_found() {
         txn("c", 20, 30, &[("x", &[2])], &[]),
     ];
     finds(&history, &[("x", &[2])], &[Kind::LostAppend, Kind::LostUpdate]);
-    // If the storage appends by itself, the read that was overwritten shows it.
+    // If the storage appends by itself, the overwritten read reveals it.
     finds(&history[..2], &[("x", &[1, 2])], &[Kind::LostUpdate, Kind::GSingle]);
 }
 
@@ -78,7 +79,7 @@ fn dirty_reads_are_found() {
     finds(&[aborted(write.clone()), read.clone()], &[("x", &[])], &[Kind::TwoOrders, Kind::AbortedRead]);
     // It was not read, but it stayed.
     finds(&[aborted(write)], &[("x", &[1])], &[Kind::AbortedRead]);
-    // Nobody wrote it.
+    // No transaction wrote it.
     finds(&[read], &[("x", &[1])], &[Kind::Garbage]);
 }
 
@@ -114,11 +115,11 @@ fn two_orders_of_one_list_are_found() {
 fn a_read_of_what_was_overwritten_long_ago_is_found() {
     let mut history = [txn("a", 0, 10, &[], &[("x", 1)]), txn("b", 20, 30, &[("x", &[])], &[])];
     finds(&history, &[("x", &[1])], &[Kind::RealTime]);
-    // Unless the client never learned that it was.
+    // Unless the client never learned that it had committed.
     let mut unseen = history.clone();
     unseen[0].ending = Ending::CommittedUnseen;
     finds(&unseen, &[("x", &[1])], &[]);
-    // Or it did not ask for the newest.
+    // Or it did not request the newest state.
     history[1].begun = None;
     finds(&history, &[("x", &[1])], &[]);
 }
@@ -143,7 +144,7 @@ fn a_long_history_is_checked_and_one_anomaly_in_it_is_found() {
     }
     let last: BTreeMap<String, Vec<u64>> = (0..5).map(|at| (format!("list/{at}"), lists[at].clone())).collect();
     assert!(history.len() == 2_000 && check(&history, &last).is_empty());
-    // One that read an old version of another list.
+    // A transaction that read an old version of another list.
     let skewed =
         history.iter().position(|txn| txn.reads.len() == 2 && txn.reads[1].1.len() > 300).expect("one of them");
     history[skewed].reads[1].1.truncate(100);

@@ -1,4 +1,4 @@
-//! Low limits on memory or threads: the process serves, or exits with the reason. It never deadlocks.
+//! Low limits on memory or threads: the process either serves or exits with the reason. It never deadlocks.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// More than a start takes on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Starts a node under a limit; returns whether it listens, and what it printed to stderr if it ended.
+/// Starts a node under a limit; returns whether it listens, and its stderr if it exited.
 fn start_under(limit: &str) -> Result<(), String> {
     let dir = tempfile::tempdir().expect("a directory");
     let (out, err) = (dir.path().join("out"), dir.path().join("err"));

@@ -124,7 +124,7 @@ fn a_dry_run_of_a_known_id_answers_as_its_commit_would() {
     assert_eq!(node.post(&format!("/v1/txns/{committed}/commit"), &body(1)).body["status"], "committed");
     assert_eq!(node.post(&format!("/v1/txns/{aborted}/abort"), &json!({})).body["reason"], "client_abort");
     assert_eq!(node.get(&format!("/v1/txns/{fenced}?fence=true")).body["reason"], "fenced");
-    // Of 2001: no transaction with this id is executed any more.
+    // An id of 2001: no transaction with this id is executed any more.
     let expired = "00e3b7f1-7800-7000-8000-000000000001".to_owned();
     let cases = [
         (&committed, body(1), 200, json!("committed")),
@@ -142,13 +142,13 @@ fn a_dry_run_of_a_known_id_answers_as_its_commit_would() {
         assert_eq!(said, Some(&expected), "{}", dry.body);
     }
     assert_eq!(node.get(&format!("/v1/txns/{expired}?fence=true")).body["status"], "unknown_expired");
-    // Of 2100: it was not executed either, but is not too old, and a fence would not last.
+    // An id of 2100: it was not executed either, but is not too old, and a fence would not last.
     let ahead = "03bb2cc3-d800-7000-8000-000000000001";
     assert_eq!(node.get(&format!("/v1/txns/{ahead}")).body["status"], "unknown");
     let refused = node.get(&format!("/v1/txns/{ahead}?fence=true"));
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("txn_id_expired")), "{}", refused.body);
     assert!(refused.body["detail"].as_str().unwrap().contains("before or after the service's"), "{}", refused.body);
-    // Without writes an id is not stored, and makes no difference.
+    // Without writes, an id is not stored and makes no difference.
     let read_only = json!({"reads": [{"store": "kv", "key": "none"}]});
     for id in [&committed, &aborted, &fenced] {
         assert_eq!(node.post(&format!("/v1/txns/{id}/validate"), &read_only).body["status"], "would_commit");
@@ -267,7 +267,7 @@ fn imported_versions_are_known_and_overwrite_nothing() {
     };
     assert_eq!(node.commit(&read("old", &json!("5"))).body["status"], "committed");
     assert_eq!(node.commit(&read("known", &known)).body["status"], "committed", "the import left it alone");
-    // The rows of an embedded store are those of its log: one that only has a version could never be read.
+    // The rows of an embedded store are those of its log: a row that only has a version could never be read.
     let embedded = node.post_lines("/v1/stores/kv/versions", &lines);
     assert_eq!((embedded.status, &embedded.body["code"]), (422, &json!("store_embedded")), "{}", embedded.body);
     let declare = || {
@@ -277,7 +277,7 @@ fn imported_versions_are_known_and_overwrite_nothing() {
     let (status, code, detail) = declare();
     assert_eq!((status, &code), (422, &json!("store_has_imported_rows")), "{detail}");
     assert!(detail.contains("1 row(s) of which only a version"), "{detail}");
-    // Once the log has every row, nothing is missing.
+    // Once the log contains every row, nothing is missing.
     let put = |key: &str| json!({"writes": [{"op": "put", "store": "rows", "key": key, "value": key}]});
     assert_eq!(node.commit(&put("old")).body["status"], "committed");
     let delete = json!({"writes": [{"op": "delete", "store": "rows", "key": "known"}]});
@@ -298,7 +298,7 @@ fn a_redeclared_store_starts_from_the_watermark_of_its_storage() {
     assert_eq!(node.put("/v1/stores/other", &json!({})).status, 201);
     let write = json!({"writes": [{"op": "put", "store": "other", "key": "a", "value": 1}]});
     assert_eq!(node.commit(&write).body["status"], "committed");
-    // From a log alone to an embedded store: everything written so far is pushed there.
+    // From log-only to an embedded store: everything written so far is pushed to it.
     assert_eq!(node.put("/v1/stores/other", &json!({"adaptor": "kv"})).status, 200);
     let stored = eventually("row a in its new storage", || {
         let answer = node.get("/v1/stores/other/rows/a");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use support::{Node, eventually, eventually_within, new_id};
 use tool::{done, plugin};
 
-/// Makes a plugin's folder, with a source in the place of the template's.
+/// Creates a plugin's folder, with a source that replaces the template's.
 fn write(folder: &Path, world: &str, name: &str, source: &str) {
     std::fs::write(folder.join(name).join("src/lib.rs"), source).expect("writes");
     if world == "log-adaptor" {
@@ -36,7 +36,7 @@ fn build(folder: &Path) {
     ] {
         done(folder, &["new", "--world", world, "--lang", "rust", name]);
         own_test_survives_an_edit(folder, world, name);
-        // The template itself builds and passes before anybody edits it.
+        // The unedited template builds and passes.
         assert!(done(folder, &["build", name]).contains("imports: none"));
         assert!(done(folder, &["test", name]).contains("passed"));
         write(folder, world, name, source);
@@ -52,7 +52,8 @@ fn build(folder: &Path) {
     }
 }
 
-/// Runs the template's own test, on this machine, as it is and with what authors edit first: what the plugin needs.
+/// Runs the template's own test on this machine, unedited and with an author's first edit: the inputs that the plugin
+/// needs.
 fn own_test_survives_an_edit(folder: &Path, world: &str, name: &str) {
     let source = folder.join(name).join("src/lib.rs");
     let text = std::fs::read_to_string(&source).expect("reads");
@@ -78,7 +79,7 @@ fn own_test_survives_an_edit(folder: &Path, world: &str, name: &str) {
     std::fs::write(&source, text).expect("writes");
 }
 
-/// The environment names one target folder for both, as a configuration of cargo may.
+/// The environment gives both the same target folder, as a cargo configuration may.
 #[test]
 fn plugins_of_one_name_in_two_folders_stay_apart() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -121,10 +122,10 @@ fn external_plugins_work_in_every_slot() {
     });
 }
 
-/// The configuration under which the lying validator keeps its promises.
+/// The configuration with which the lying validator keeps its promises.
 const NOTHING: &str = r#"{"breaks": "nothing"}"#;
 
-/// An upload is checked under one configuration; activated under another one, it would be another validator.
+/// An upload is checked with one configuration; activated with another one, it would be another validator.
 fn what_is_activated_is_what_was_checked(folder: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
@@ -143,7 +144,7 @@ fn what_is_activated_is_what_was_checked(folder: &Path) {
     let honest: Value = serde_json::from_str(NOTHING).expect("JSON");
     assert_eq!(activate(json!({"slot": "validator:repeatable-read", "config": honest})).status, 200);
     assert_eq!(node.commit(&stale("b")).body["reason"], "read_conflict");
-    // The same bytes again, to be checked under another configuration: what is known of them is about that one then.
+    // The same bytes again, to be checked with another configuration: the result replaces the earlier one.
     let again = done(folder, &["push", "--url", &node.url, "lying-validator"]);
     assert!(!again.contains("validator:repeatable-read"), "{again}");
 }
@@ -181,7 +182,7 @@ fn a_rule_decides_from_its_epoch_on_under_load_and_back(folder: &Path) {
                 })
             })
             .collect();
-        // So far ahead that the command comes in time on a busy machine.
+        // Far enough ahead that the command arrives in time on a busy machine.
         let from = epoch(&node) + 2_000;
         let said = done(folder, &["activate", "--url", &url, "--at-epoch", &from.to_string(), "most-writes-wins"]);
         assert!(said.contains(&format!("from epoch {from} on")), "{said}");
@@ -224,13 +225,13 @@ fn what_is_active_survives_a_stop_and_a_kill(folder: &Path) {
     done(folder, &["activate", "--url", &node.url, "most-writes-wins"]);
     assert!(node.contest("a").1);
     let log = node.log_of("kv");
-    // Some epochs whose outcomes may not have been recorded.
+    // For some of these epochs, the outcomes may not have been recorded.
     node.kill();
     let node = Node::start(dir.path());
     assert_eq!(node.log_of("kv"), log);
     assert!(node.contest("b").1, "the rule came back");
     assert!(node.stop().success());
-    // From the image this time; what waits for its epoch waits on.
+    // From the image this time; an activation that waits for its epoch continues to wait.
     let node = Node::start(dir.path());
     let waiting = json!({"at_epoch": "1000000"});
     assert_eq!(node.post("/v1/admin/plugins/priority/activate", &waiting).status, 200);
@@ -246,7 +247,7 @@ fn what_is_active_survives_a_stop_and_a_kill(folder: &Path) {
     let back = node.post("/v1/admin/plugins/most-writes-wins/rollback", &json!({}));
     assert_eq!(back.body["name"], "first-writer-wins", "{}", back.body);
     assert!(!node.contest("d").1);
-    // Without its component a node does not improvise; the way out is said.
+    // Without a plugin's component, a node does not improvise; the error contains the remedy.
     done(folder, &["activate", "--url", &node.url, "most-writes-wins"]);
     assert!(node.contest("e").1);
     assert!(node.stop().success());
@@ -273,7 +274,7 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
     for n in 0..6 {
         node.put_row("other", n);
     }
-    // Reads of an old snapshot in which everything read is still current.
+    // Reads of an old snapshot whose rows are all still current.
     let body = |n: i64| {
         json!({"isolation": "snapshot", "snapshots": {"kv": old}, "reads": [{"store": "kv", "key": "none"}],
             "writes": [{"op": "put", "store": "kv", "key": format!("new{n}"), "value": n}]})
@@ -297,7 +298,7 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
         (&json!("aborted"), &json!("plugin"), &json!(1)),
         "{verdict}"
     );
-    // It blames no operation: no other transaction is named, although the first row that is read here has a writer.
+    // It blames no operation: no other transaction is named, although the first row read here has a writer.
     let mut innocent = body(4);
     innocent["reads"] = json!([{"store": "kv", "key": "x", "version": x["version"]}]);
     let verdict = node.commit(&innocent).body;
@@ -307,14 +308,14 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
     let mut body = body(3);
     body["snapshots"]["kv"] = fresh;
     assert_eq!(node.commit(&body).body["status"], "committed");
-    // Lost updates are defeated as before.
+    // Lost updates are still defeated.
     let seen = node.put_row("x", 2);
     node.put_row("x", 3);
     let stale = json!({"isolation": "snapshot", "snapshots": {"kv": seen["epoch"]},
         "reads": [{"store": "kv", "key": "x", "version": seen["version"]}],
         "writes": [{"op": "put", "store": "kv", "key": "x", "value": 9}]});
     assert_eq!(node.commit(&stale).body["reason"], "write_conflict");
-    // Out of its slot from an epoch on, which a node without traffic reaches by itself.
+    // Removed from its slot from an epoch on, which a node without traffic reaches by itself.
     let listed = done(folder, &["ls", "--url", &node.url]);
     assert!(listed.contains(r#"configuration {"epochs_max":3}"#), "{listed}");
     let from = (epoch(&node) + 5).to_string();
@@ -331,7 +332,7 @@ fn a_validator_adds_a_bound_to_its_level(folder: &Path) {
     assert!(history.contains(r#") {"epochs_max":3}, activate"#), "{history}");
 }
 
-/// A plugin that was activated first, or several times, leaves its slot, and can be deleted then.
+/// A plugin that was activated first, or several times, can be removed from its slot and then deleted.
 fn a_deactivated_plugin_leaves_its_slot(folder: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
@@ -349,7 +350,7 @@ fn a_deactivated_plugin_leaves_its_slot(folder: &Path) {
     let digest = node.get("/v1/admin/plugins/most-writes-wins").body["versions"][0]["digest"].clone();
     works(&node, "activate", &["most-writes-wins", "--digest", &digest.as_str().unwrap()[..8]]);
     assert!(node.contest("on").1);
-    // A deactivation that is due later is cancelled under the name of the plugin that it concerns.
+    // A scheduled deactivation is cancelled under the name of the plugin that it concerns.
     let later = works(&node, "deactivate", &["most-writes-wins", "--at-epoch", "+900000"]);
     assert!(later.contains("slot rule: priority ("), "{later}");
     let kept = works(&node, "rollback", &["most-writes-wins"]);
@@ -430,7 +431,7 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     put(&node, "bob", json!({"name": "Bob"}));
     let gone = json!({"writes": [{"op": "delete", "store": "people", "key": "bob"}]});
     assert_eq!(node.commit(&gone).body["status"], "committed");
-    // What the adaptor does not declare never gets into the log.
+    // Operations that the adaptor does not declare never get into the log.
     let add = json!({"op": "add", "store": "people", "key": "ada", "value": 1});
     let refused = node.commit(&json!({"writes": [add]}));
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("write_not_supported")), "{}", refused.body);
@@ -447,8 +448,8 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     let health = slot(&node, "adaptor:redis-hash")["health"].clone();
     assert!(health["items"].as_str().unwrap().parse::<u64>().unwrap() >= 3, "{health}");
 
-    // It is there again after a stop, and goes on from the storage's own watermark. What a caller says of its trace goes
-    // into the storage with the record.
+    // It exists again after a restart, and continues from the storage's own watermark. The caller's trace goes into the
+    // storage with the record.
     assert!(node.stop().success());
     let node = Node::start(dir.path());
     let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -461,7 +462,7 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     eventually("the next hash", || (redis.text("#watermark:p:").as_deref() == Some("4")).then_some(()));
     assert_eq!(hash("cyd")[0], ("_traceparent".to_owned(), traceparent.to_owned()));
     assert_eq!(hash("cyd")[3], ("tags".to_owned(), "[\"a\",1]".to_owned()));
-    // A row that is no hash stops this store's push, and says which it was.
+    // A row that is not a hash stops this store's push, which reports the row.
     put(&node, "eve", json!("text"));
     let stopped = eventually("the push to stop", || {
         let push = node.get("/v1/stores/people").body["push"].clone();
@@ -472,8 +473,8 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
     assert_eq!(put(&node, "fay", json!({}))["status"], "committed", "commits go on");
 }
 
-/// Plugins that have the right types but violate their contract. Rules and validators cannot give different results for
-/// the same batch, because every call gets a fresh instance; so there is no case for that.
+/// Plugins with the right types that violate their contract. Rules and validators cannot give different results for the
+/// same batch, because every call gets a fresh instance; so there is no case for that.
 fn contract_violations_are_found_before_an_upload(folder: &Path) {
     let cases = [
         ("validator", "init", "rejects its configuration: it ran out of fuel"),
@@ -505,7 +506,7 @@ fn contract_violations_are_found_before_an_upload(folder: &Path) {
         let tested = done(folder, &["test", name, "--config", config]);
         assert!(tested.contains("passed"), "it can keep its promises: {tested}");
     }
-    // The input that it failed on is shown, also to a program.
+    // The failing input is shown, also to programs.
     let config = json!({"breaks": "splits"}).to_string();
     let (_, text) = plugin(folder, &["test", "lying-validator", "--config", &config]);
     assert!(text.contains("input: {") && text.contains("\"reads.ends\":["), "{text}");
@@ -516,7 +517,7 @@ fn contract_violations_are_found_before_an_upload(folder: &Path) {
     assert_eq!(told["input"]["count"], json!(ends.len()), "{text}");
 }
 
-/// A version that is refused, as an upload or for its configuration, changes nothing: the one before it goes on.
+/// A version that is refused, as an upload or for its configuration, changes nothing: the previous one remains active.
 fn an_upload_that_is_refused_leaves_what_decides(folder: &Path) {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

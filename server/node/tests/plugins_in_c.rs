@@ -1,5 +1,5 @@
-//! Plugins in C: created with `tribunal plugin new --lang c`, edited, built with a C compiler for WebAssembly, tested, and
-//! activated. If the machine has no such compiler, the tests print that they are skipped.
+//! Plugins in C: created with `tribunal plugin new --lang c`, edited, built with a C compiler for WebAssembly, tested,
+//! and activated. If the machine has no such compiler, the tests print that they are skipped.
 
 mod support;
 #[path = "support/plugin.rs"]
@@ -53,7 +53,7 @@ fn a_rule_and_a_validator_in_c() {
     done(folder, &["activate", "--url", &node.url, "--slot", "validator:repeatable-read", "strict-reads"]);
 }
 
-/// On this machine, as an author does it first: what a template needs is what authors edit first.
+/// On this machine, and with an author's first edit: the inputs that the plugin needs.
 #[test]
 fn each_templates_own_test_survives_an_edit_of_what_it_needs() {
     let chosen = std::env::var("TRIBUNAL_CC").unwrap_or_else(|_| "cc".into());
@@ -121,7 +121,7 @@ fn an_adaptor_in_c() {
     eventually("the watermark", || (redis.call(&["GET", "#watermark:p:"]) == "502").then_some(()));
     assert_eq!(redis.call(&["GET", "p:row/7"]), "499");
     assert_eq!(redis.call(&["GET", "p:row/3"]), "nil", "it was deleted");
-    // What it does not take is refused before it commits, so the push never meets it.
+    // An operation that it does not accept is refused before it commits, so the push never encounters it.
     let add = json!({"writes": [{"op": "add", "store": "rows", "key": "row/7", "value": 1}]});
     let refused = node.commit(&add);
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("write_not_supported")), "{}", refused.body);

@@ -1,6 +1,7 @@
-//! Plugins in JavaScript: created with `tribunal plugin new --lang js`, edited, built together with a JavaScript engine,
-//! tested, and activated. Compiling that engine takes most of a minute of CPU time, so only the rule and the adaptor are
-//! tested end to end; the validator's source runs in Node.js. Without Node.js, the tests print that they are skipped.
+//! Plugins in JavaScript: created with `tribunal plugin new --lang js`, edited, built together with a JavaScript
+//! engine, tested, and activated. Compiling that engine takes most of a minute of CPU time, so only the rule and the
+//! adaptor are tested end to end; the validator's source runs in Node.js. Without Node.js, the tests print that they
+//! are skipped.
 
 mod support;
 #[path = "support/plugin.rs"]
@@ -17,7 +18,7 @@ fn write(folder: &Path, world: &str, name: &str) {
     done(folder, &["new", "--world", world, "--lang", "js", name]);
 }
 
-/// Whether Node.js and npm are here.
+/// Returns whether Node.js and npm are installed.
 fn has_node() -> bool {
     ["node", "npm"].iter().all(|tool| Command::new(tool).arg("--version").output().is_ok_and(|o| o.status.success()))
 }
@@ -38,7 +39,7 @@ fn a_rule_in_javascript_decides() {
         .replace(
             "new BigUint64Array(batch.count);",
             "new BigUint64Array(batch.count);
-    // The lower halves, so that no BigInt is made.
+    // The lower halves, so that no BigInt is created.
     const low = new Uint32Array(hi.buffer);
     for (let t = 0; t < batch.count; t += 1) low[2 * t] = 0xffffffff - batch.writes[t];",
         );
@@ -97,7 +98,7 @@ fn an_adaptor_in_javascript_pushes() {
     let Some(redis) = Redis::start() else { return };
     let dir = tempfile::tempdir().expect("a folder");
     let node = Node::start(dir.path());
-    // The kit runs in the upload; every further run of it would compile the engine again.
+    // The upload runs the kit; every further run would compile the engine again.
     done(folder, &["push", "--url", &node.url, "js-strings"]);
     done(folder, &["activate", "--url", &node.url, "js-strings"]);
     node.push_rows_to("js-strings", &redis.endpoint());
@@ -109,7 +110,7 @@ fn an_adaptor_in_javascript_pushes() {
     assert_eq!(slot["health"]["faults"], serde_json::json!([]), "{slot}");
 }
 
-/// In Node.js, as an author does it first: what a template needs is what authors edit first.
+/// In Node.js, and with an author's first edit: the inputs that the plugin needs.
 #[test]
 fn each_templates_own_test_survives_an_edit_of_what_it_needs() {
     if !has_node() {

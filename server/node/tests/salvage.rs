@@ -17,7 +17,7 @@ fn commit(node: &Node, from: u32, to: u32) {
     }
 }
 
-/// Returns the command that a refused start names, and runs it through a shell.
+/// Runs the command that a refused start prints, through a shell, and returns its output.
 fn run_as_printed(stderr: &str) -> String {
     assert!(stderr.contains("is damaged"), "{stderr}");
     let command = stderr.split('`').find(|part| part.contains("log salvage ")).unwrap_or_else(|| panic!("{stderr}"));
@@ -26,7 +26,7 @@ fn run_as_printed(stderr: &str) -> String {
         let [printed, told] = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         (out.status.success(), printed, told)
     };
-    // First it tells what would be lost.
+    // The first run reports the loss.
     let (accepted, _, preview) = run(command);
     assert!(!accepted && preview.contains("nothing was changed: repeat the command with --accept-loss"), "{preview}");
     let (done, printed, told) = run(&format!("{command} --accept-loss"));
@@ -89,11 +89,11 @@ fn the_printed_command_salvages_and_the_node_starts() {
     let data = dir.path().join("it's my data");
     let node = Node::start(&data);
     commit(&node, 0, 40);
-    // Killed, not stopped: a node that stops writes an image, below which nothing is resolved again.
+    // Killed, not stopped: a stopping node writes an image, below which nothing is resolved again.
     node.kill();
 
-    // A bit of an outcome in the middle: nothing is lost, and its epoch is resolved again; so is the last one, whose outcome
-    // may not be on disk yet.
+    // A bit of an outcome in the middle: nothing is lost, and its epoch is resolved again; so is the last one, whose
+    // outcome may not be on disk yet.
     let (segment, outcomes) = chunks(&data, b'O');
     flip(&segment, outcomes[outcomes.len() / 2] + 3);
     let refused = Node::try_start(&data, &[]).err().expect("damage is refused");
@@ -109,7 +109,7 @@ fn the_printed_command_salvages_and_the_node_starts() {
     commit(&node, 50, 60);
     node.kill();
 
-    // A bit of an entry: what follows it is lost, and the report tells.
+    // A bit of an entry: the following entries are lost, and the report lists them.
     let (segment, entries) = chunks(&data, b'T');
     flip(&segment, entries[entries.len() - 5] + 3);
     let refused = Node::try_start(&data, &[]).err().expect("damage is refused");
@@ -134,7 +134,7 @@ fn positions_of_a_log_before_its_salvage_are_refused() {
     assert_eq!(node.get(&format!("/v1/log?store=kv&after=20&log={before}")).status, 200);
     node.kill();
 
-    // A bit of an entry: what follows it is lost.
+    // A bit of an entry: the following entries are lost.
     let (segment, entries) = chunks(&data, b'T');
     flip(&segment, entries[entries.len() - 5] + 3);
     run_as_printed(&Node::try_start(&data, &[]).err().expect("damage is refused"));
@@ -161,7 +161,7 @@ fn positions_of_a_log_before_its_salvage_are_refused() {
     let stderr = String::from_utf8_lossy(&tail.stderr);
     assert!(!tail.status.success() && tail.stdout.is_empty() && stderr.contains("another log"), "{stderr}");
 
-    // Started over, it reads on.
+    // Restarted from the beginning, it continues to read.
     assert_eq!(node.put("/v1/consumers/index", &json!({"store": "kv", "lsn": "30", "log": now})).status, 200);
     assert_eq!(node.get("/v1/consumers/index").body["offsets"][0]["log"], json!(now));
     assert_eq!(node.get(&format!("/v1/log?store=kv&after=30&log={now}")).status, 200);
@@ -194,7 +194,7 @@ fn an_embedded_store_survives_the_loss_of_its_records() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());
     commit(&node, 0, 20);
-    // A node that stops writes its rows, and an image.
+    // A stopping node writes its rows and an image.
     assert!(node.stop().success());
     let segments = dir.path().join("log/segments");
     std::fs::remove_file(segments.join("log-0000000000000000")).expect("the first segment");
@@ -232,7 +232,7 @@ fn an_embedded_store_with_a_damaged_block_is_rebuilt_once_that_was_read() {
     assert!(refused.status == 503 && refused.body["detail"].to_string().contains("is damaged"), "{}", refused.body);
     assert!((200..300).contains(&node.post("/v1/stores/kv/push/resume", &json!({})).status));
     eventually("the rows to be there again", || (read(&node).body["value"] == 1).then_some(()));
-    // Written to the disk again.
+    // Rewritten to the disk.
     assert!(node.stop().success());
 
     damage();

@@ -1,5 +1,6 @@
-//! A node with signers in its configuration only accepts and activates plugins that one of them has signed: access to the
-//! API does not suffice to run code. Keys are generated with `tribunal plugin keygen`, and with OpenSSL if installed.
+//! A node with signers in its configuration only accepts and activates plugins that one of them has signed: access to
+//! the API does not suffice to run code. Keys are generated with `tribunal plugin keygen`, and with OpenSSL if
+//! installed.
 
 #[path = "../../wasm/tests/hostile/mod.rs"]
 mod hostile;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use support::Node;
 use tool::{done, plugin};
 
-/// Makes a key; returns the private file and the flag that lets a node take what it signs.
+/// Generates a key; returns the private file, and the flag that makes a node trust its signatures.
 fn key(folder: &Path, name: &str) -> (String, String) {
     let file = folder.join(format!("{name}.pem")).display().to_string();
     let said = done(folder, &["keygen", &file]);
@@ -29,7 +30,7 @@ fn key(folder: &Path, name: &str) -> (String, String) {
     (file, flag)
 }
 
-/// Two rules that behave alike and have different bytes.
+/// Returns two rules with the same behaviour and different bytes.
 fn rules(folder: &Path) -> [PathBuf; 2] {
     [4096, 4160].map(|top| {
         let file = folder.join(format!("rule-{top}.wasm"));
@@ -43,7 +44,7 @@ fn version(node: &Node, name: &str) -> Value {
     if found.status == 404 { Value::Null } else { found.body["versions"][0].clone() }
 }
 
-/// Pushes a file under a name, with further flags; returns whether that went well, and what was said.
+/// Pushes a file under a name, with additional flags; returns whether that succeeded, and the output.
 fn push(node: &Node, folder: &Path, file: &Path, name: &str, flags: &[&str]) -> (bool, String) {
     let file = file.display().to_string();
     plugin(folder, &[&["push", "--url", &node.url, "--name", name, &file][..], flags].concat())
@@ -57,7 +58,7 @@ fn only_plugins_signed_by_a_signer_are_accepted() {
     let [rule, other_rule] = rules(folder);
     let dir = tempfile::tempdir().expect("a folder");
 
-    // Before anybody was named.
+    // Before any signer was configured.
     let node = Node::start(dir.path());
     let (ok, text) = push(&node, folder, &rule, "early", &["--sign", &own]);
     assert!(ok && text.contains("the service asks for no signature, so this one was not checked"), "{text}");
@@ -79,7 +80,7 @@ fn only_plugins_signed_by_a_signer_are_accepted() {
         "not an unencrypted Ed25519 private key",
     );
     refused(push(&node, folder, &other_rule, "second", &["--sign", "/nowhere.pem"]), "/nowhere.pem");
-    // A good signature, but of other bytes and of another name.
+    // A valid signature, but of other bytes and another name.
     let (ok, text) = push(&node, folder, &rule, "early", &["--sign", &own]);
     assert!(ok && text.contains("signed by release"), "what was there is signed later: {text}");
     let signature = version(&node, "early")["signature"].as_str().expect("is shown").to_owned();
@@ -100,7 +101,8 @@ fn only_plugins_signed_by_a_signer_are_accepted() {
     assert!(!node.contest("a").1);
     assert!(node.stop().success());
 
-    // Another signer: what fills a slot goes on, what is activated must be signed by somebody who is named now.
+    // Another signer: a plugin that fills a slot stays active; a newly activated one must be signed by a current
+    // signer.
     let node = Node::try_start(dir.path(), &["--signer", &other_flag]).expect("starts with what is active");
     assert_eq!(version(&node, "second")["signer"], "release", "it is remembered");
     let (ok, text) = plugin(folder, &["activate", "--url", &node.url, "second"]);
@@ -155,7 +157,7 @@ fn keys_of_openssl_can_sign() {
     let node = Node::try_start(dir.path(), &["--signer", &flag]).expect("starts");
     let (ok, text) = push(&node, folder, &rule, "a-rule", &["--sign", "k.pem"]);
     assert!(ok && text.contains("signed by them"), "{text}");
-    // And OpenSSL takes the keys that are made here.
+    // OpenSSL also accepts the keys generated here.
     let (own, _) = key(folder, "own");
     assert!(openssl(&["pkey", "-in", &own, "-noout"]).expect("ran before").status.success());
 }

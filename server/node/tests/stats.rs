@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use support::{Node, eventually};
 
-/// Runs a new node, commits at it, and returns it with statistics that are of all that: they are of the last seconds, so a run
-/// that takes longer is repeated.
+/// Runs a new node, commits at it, and returns it with statistics that cover all of that: statistics are of the last
+/// few seconds, so a run that takes longer is repeated.
 fn counted(commits: impl Fn(&Node)) -> (tempfile::TempDir, Node, Value) {
     for _ in 0..20 {
         let dir = tempfile::tempdir().unwrap();
@@ -74,7 +74,7 @@ fn both_acknowledgements_are_broken_down_by_phase() {
     }
 }
 
-/// Verdicts on transactions that only read count like others: their aborts do as well.
+/// Verdicts on read-only transactions count like others, and so do their aborts.
 #[test]
 fn commits_that_only_read_are_counted() {
     let (_dir, node, stats) = counted(|node| {

@@ -19,14 +19,14 @@ fn a_stop_completes_although_the_data_directory_is_gone() {
         assert_eq!(node.commit(&body).status, 200);
     }
     fs::remove_dir_all(&data).unwrap();
-    // What it returns depends on how much it had to write. That it returns is what counts.
+    // The status depends on how much it had to write. Only the exit itself matters.
     let _ = node.stop();
 }
 
 #[test]
 fn a_terminal_that_closes_stops_the_node_as_sigterm_does() {
     let dir = tempfile::tempdir().unwrap();
-    // The tests may have been started with it ignored, as by `nohup`.
+    // The tests may have been started with the signal ignored, as by `nohup`.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_tribunal"), "dev", "--listen", "127.0.0.1:0", "--data"]);
     command.arg(dir.path());
@@ -35,7 +35,7 @@ fn a_terminal_that_closes_stops_the_node_as_sigterm_does() {
     node.signal("HUP");
     let (status, told) = node.ended();
     assert!(status.success(), "{status}: {told}");
-    // The last line tells a clean stop from a process that was killed while it stopped.
+    // The last line distinguishes a clean stop from a process that was killed while stopping.
     let last = told.lines().last().unwrap_or_default();
     assert!(last.ends_with("stopped"), "{told}");
 }

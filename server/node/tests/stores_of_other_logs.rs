@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use support::{Node, eventually};
 
-/// Returns the rows that the log of `kv` leaves, by key: version and value.
+/// Replays the log of `kv`; returns its rows by key: version and value.
 fn replayed(node: &Node) -> BTreeMap<String, (Value, Value)> {
     let mut rows = BTreeMap::new();
     for record in node.log_of("kv") {
@@ -23,7 +23,7 @@ fn replayed(node: &Node) -> BTreeMap<String, (Value, Value)> {
     rows
 }
 
-/// Returns the rows of the store once it has applied its whole log.
+/// Returns the rows of the store after it has applied its whole log.
 fn applied(node: &Node) -> BTreeMap<String, (Value, Value)> {
     eventually("the store to be up to date", || {
         let store = node.get("/v1/stores/kv").body;
@@ -45,12 +45,12 @@ fn applied(node: &Node) -> BTreeMap<String, (Value, Value)> {
 
 fn copy(from: &Path, to: &Path) {
     let _ = std::fs::remove_dir_all(to);
-    // A file that vanishes before its turn is an error to `cp`, and the point of some tests.
+    // A file that vanishes during the copy is an error to `cp`, and intended by some tests.
     let copied = Command::new("cp").arg("-a").args([from, to]).output();
     drop(copied.expect("cp runs"));
 }
 
-/// A data directory whose store has applied 20 records, ten more than its log holds.
+/// Creates a data directory whose store has applied 20 records, ten more than its log contains.
 fn ahead(dir: &Path) {
     let (log, saved) = (dir.join("log"), dir.join("log-saved"));
     for (round, keep) in [(0, true), (1, false)] {
@@ -107,7 +107,7 @@ fn a_store_ahead_of_a_restored_log_is_filled_again_although_the_log_passed_it_un
 fn a_store_ahead_of_a_salvaged_log_is_filled_again() {
     let dir = tempfile::tempdir().expect("a directory");
     ahead(dir.path());
-    // All records are kept, but nothing tells any more how far the log reached.
+    // All records still exist, but nothing shows how far the log reached.
     std::fs::remove_file(dir.path().join("log/mark")).expect("removes");
     let salvage = Command::new(env!("CARGO_BIN_EXE_tribunal"))
         .args(["log", "salvage", "--accept-loss", "--data"])
@@ -135,7 +135,7 @@ fn a_copy_of_a_data_directory_in_use_starts_with_the_rows_of_its_log_or_not_at_a
                 n += 20;
             }
         });
-        // As many as it takes until one has started, and some more.
+        // As many copies as needed until one has started, and some more.
         for n in 0..100 {
             if n >= 6 && started > 0 {
                 break;
@@ -143,7 +143,7 @@ fn a_copy_of_a_data_directory_in_use_starts_with_the_rows_of_its_log_or_not_at_a
             std::thread::sleep(std::time::Duration::from_millis(150));
             let to = dir.path().join(format!("copy-{n}"));
             copy(&data, &to);
-            // The log may refuse a copy that is torn; then nothing is wrong but the copy.
+            // The log may refuse a torn copy; then only the copy is wrong.
             let Ok(copied) = Node::try_start(&to, &[]) else { continue };
             started += 1;
             assert_eq!(applied(&copied), replayed(&copied), "copy {n}");

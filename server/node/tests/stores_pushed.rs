@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use support::redis::Redis;
 use support::{Node, eventually, new_id, noise};
 
-/// Starts a node whose log keeps little, and gives a store up that holds back more than `quota` bytes.
+/// Starts a node whose log retains little, and which detaches a store that holds back more than `quota` bytes.
 fn serve(dir: &Path, retention: u64, quota: u64) -> Node {
     let config = dir.join("tribunal.toml");
     let text = format!(
@@ -72,7 +72,7 @@ fn number(value: &Value) -> u64 {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is no decimal string"))
 }
 
-/// Writes to the store until its push is given up; returns what was written last.
+/// Writes to the store until it is detached; returns the last number written.
 fn write_until_detached(node: &Node) -> u64 {
     let is_detached = || store(node, "r")["push"]["state"] == "detached";
     let mut last = 0;
@@ -124,14 +124,14 @@ fn a_storage_that_stays_dead_is_detached_and_the_log_continues() {
         let oldest = node.get("/v1/log?store=r&after=1&limit=1").body["oldest"].clone();
         (number(&oldest) > 2).then_some(())
     });
-    // Nobody else notices.
+    // No other client is affected.
     assert_eq!(put_applied(&node, "kv", "seen", json!(1))["applied"], true);
     let begun = node.post("/v1/txns", &json!({}));
     assert_eq!(begun.status, 201, "{}", begun.body);
     assert!(begun.body["snapshots"]["r"].is_null() && begun.body["snapshots"]["kv"].is_string(), "{}", begun.body);
     let named = node.post("/v1/txns", &json!({"stores": ["r"]}));
     assert_eq!((named.status, &named.body["code"]), (503, &json!("store_detached")), "{}", named.body);
-    // Commits are decided as ever; only nobody applies them.
+    // Commits are decided as usual, but not applied.
     assert_eq!(put_applied(&node, "r", "more", json!(1))["applied"], false);
     let resumed = node.post("/v1/stores/r/push/resume", &json!({}));
     assert_eq!((resumed.status, &resumed.body["code"]), (422, &json!("store_detached")));
@@ -152,7 +152,7 @@ fn a_storage_that_stays_dead_is_detached_and_the_log_continues() {
     let head = number(&store(&node, "r")["head_lsn"]);
     let beyond = node.post("/v1/stores/r/push/attach", &json!({"loaded_lsn": (head + 1).to_string()}));
     assert_eq!((beyond.status, &beyond.body["code"]), (422, &json!("loaded_lsn_impossible")), "{}", beyond.body);
-    // Somebody has loaded it from elsewhere.
+    // An operator has loaded it from elsewhere.
     let attached = node.post("/v1/stores/r/push/attach", &json!({"loaded_lsn": head.to_string()}));
     assert_eq!(attached.status, 200, "{}", attached.body);
     assert_eq!(put_applied(&node, "r", "back", json!("again"))["applied"], true, "{}", store(&node, "r"));
@@ -171,7 +171,7 @@ fn a_storage_that_stays_dead_is_detached_and_the_log_continues() {
 fn a_push_whose_records_are_gone_is_attached_where_its_storage_was_loaded() {
     let Some(redis) = Redis::start() else { return };
     let dir = tempfile::tempdir().unwrap();
-    // The log keeps little, and no store is detached because it holds back more.
+    // The log retains little, and no store is detached for holding back more.
     let node = serve(dir.path(), 1 << 20, 1 << 30);
     assert_eq!(declare_redis(&node, &redis), 201);
     let attach = |body: Value| {
@@ -188,7 +188,7 @@ fn a_push_whose_records_are_gone_is_attached_where_its_storage_was_loaded() {
         (page.status == 410).then_some(())
     });
 
-    // Somebody replaces the storage by an empty one.
+    // An operator replaces the storage with an empty one.
     redis.call(&["FLUSHALL"]);
     put(&node, "r", "after", json!(1));
     let error = eventually("the push to stop", || {
@@ -245,7 +245,7 @@ fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skippe
     declare_redis(&node, &redis);
     node.put("/v1/stores/kv", &json!({"adaptor": "kv"}));
     assert_eq!(put_applied(&node, "r", "n", json!(5))["applied"], true);
-    // Change the row in Redis directly, so that nothing can be added to it any more.
+    // Change the row in Redis directly, so that an `add` to it fails.
     redis.call(&["DEL", "r/n"]);
     redis.call(&["LPUSH", "r/n", "x"]);
     let skip = |lsn: u64| node.post("/v1/stores/r/push/skip", &json!({"lsn": lsn.to_string()}));
@@ -270,7 +270,7 @@ fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skippe
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8(done.stdout).unwrap()
     };
-    // It may still be about to try again, and is not stopped there then.
+    // It may be about to retry, and is not stopped then.
     eventually("the record to be skipped", || {
         let words = ["store", "skip", "r", "--lsn", "2", "--url", &node.url];
         let done = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(words).output().expect("the binary runs");
@@ -345,7 +345,7 @@ fn a_storage_stopped_by_its_operator_is_resumed() {
         let lag = "tribunal_store_push_lag_seconds{namespace=\"default\",store=\"r\"} ";
         metrics().lines().find_map(|line| line.strip_prefix(lag)?.parse::<f64>().ok()).filter(|lag| *lag > 0.0)
     });
-    // The owner repairs the row; nothing needs to be skipped.
+    // The owner repairs the row; no record needs to be skipped.
     redis.call(&["DEL", "r/a"]);
     redis.call(&["SET", "r/a", "1 1"]);
     let resume =
@@ -364,7 +364,7 @@ fn a_store_redeclared_with_another_storage_uses_only_its_watermark() {
         put(&node, "r", &format!("k{n}"), json!(n));
     }
     eventually("all of it in the old storage", || (store(&node, "r")["acked_lsn"] == "50").then_some(()));
-    // What the old storage holds, and what its push still says, is no word about the new one.
+    // Neither the old storage's content nor a late report of its push applies to the new one.
     new.pause(true);
     assert_eq!(declare_redis(&node, &new), 200);
     put(&node, "r", "k50", json!(50));
@@ -395,7 +395,7 @@ fn requests_that_wait_for_a_storage_end_when_the_node_stops() {
         });
         let reader = scope.spawn(move || support::get(&format!("{url}/v1/log?store=r&after=2&wait_ms=60000")));
         eventually("the commit to be in the log", || (node.log_of("r").len() == 2).then_some(()));
-        // Those of the writer, of the reader and of this thread.
+        // The connections of the writer, of the reader and of this thread.
         eventually("the reader to be connected", || {
             let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
             let open = metrics.lines().find_map(|line| line.strip_prefix("tribunal_http_connections_open "));
@@ -459,12 +459,12 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
         written += 1;
         written
     };
-    // Three images; each has the store flush.
+    // Three images; each makes the store flush.
     while write() < 12 {}
     let push = eventually("the store to be stopped", || {
         let push = store(&node, "idle")["push"].clone();
         if push["state"] != "stopped" {
-            // On a slow disk, images take longer than what is written between them.
+            // On a slow disk, an image takes longer than the writes between two of them.
             std::thread::sleep(Duration::from_secs(1));
             write();
         }

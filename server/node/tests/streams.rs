@@ -37,7 +37,7 @@ impl Lines {
         self.text().map(|line| serde_json::from_str(&line).expect("JSON"))
     }
 
-    /// Returns the next record, passing over heartbeats.
+    /// Returns the next record; skips heartbeats.
     fn record(&mut self) -> Value {
         loop {
             let value = self.value().expect("the stream goes on");
@@ -117,7 +117,7 @@ fn a_log_that_is_on_disk_only_is_streamed_to_its_end() {
     let mut lines = Lines::ndjson(&node, "/v1/log?store=kv");
     let lsns: Vec<_> = (0..count).map(|_| number(&lines.record()["lsn"])).collect();
     assert_eq!(lsns, (1..=count).collect::<Vec<_>>());
-    // A consumer that lags behind memory is shown by the stream of figures, too.
+    // The statistics stream also shows a consumer whose position is no longer in memory.
     assert!(node.put("/v1/consumers/late", &json!({"store": "kv", "lsn": "1"})).status < 300);
     let mut figures = Lines::open(&node, "/v1/stats", &[("accept", "text/event-stream")]);
     let shown = std::iter::from_fn(|| figures.text()).find(|line| line.starts_with("data:")).expect("figures");
@@ -159,7 +159,7 @@ fn a_stop_ends_streams_and_long_polls() {
         let events = scope.spawn(move || std::iter::from_fn(|| events.text()).collect::<Vec<_>>());
         let page = scope.spawn(|| node.get("/v1/log?store=kv&after=1&wait_ms=60000"));
         let status = scope.spawn(|| node.get(&format!("/v1/txns/{}?wait_ms=60000", new_id())));
-        // All four are there before the node is stopped: each has a connection.
+        // All four exist before the node is stopped: each has a connection.
         eventually("four waiting connections", || {
             let text = node.get("/metrics").body.as_str()?.to_owned();
             let open = text.lines().find_map(|line| line.strip_prefix("tribunal_http_connections_open "))?.to_owned();
@@ -218,7 +218,7 @@ fn state_of(node: &Node, store: &str) -> (Value, BTreeMap<String, Value>) {
     (head, rows)
 }
 
-/// Makes the state of the log's records up to `upto`.
+/// Returns the state after the log's records up to `upto`.
 fn replayed(records: &[Value], upto: u64) -> BTreeMap<String, Value> {
     let mut rows: BTreeMap<String, Value> = BTreeMap::new();
     for record in records.iter().take_while(|record| number(&record["lsn"]) <= upto) {
@@ -285,7 +285,7 @@ fn every_kind_of_store_reports_where_its_state_is() {
     assert_eq!((&head["kind"], &head["lsn"], rows.len()), (&json!("storage"), &json!("0"), 0));
 }
 
-/// Starts a node that keeps as little of its log as it can.
+/// Starts a node that retains as little of its log as possible.
 fn forgetful(data: &Path) -> Node {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command
@@ -301,7 +301,7 @@ fn forgetful(data: &Path) -> Node {
 fn a_reader_past_retention_restarts_from_state() {
     let dir = tempfile::tempdir().unwrap();
     let node = forgetful(dir.path());
-    // The log is compressed, so the values must not be.
+    // The log is compressed, so the values must be incompressible.
     let value: String = (0..6_000).map(|_| new_id()).collect();
     assert_eq!(node.put("/v1/stores/journal", &json!({})).status, 201);
     let gone = eventually("a truncated log", || {

@@ -18,7 +18,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A collector that writes what it receives to a file. Killed by its process id when dropped.
+/// A collector that writes the data it receives to a file. Killed by its process id on drop.
 struct Collector {
     child: Child,
     port: u16,
@@ -26,7 +26,7 @@ struct Collector {
 }
 
 impl Collector {
-    /// Starts the collector that `tests/collector/build.sh` builds; `None` if it cannot be had here.
+    /// Starts the collector that `tests/collector/build.sh` builds; returns `None` if it is not available here.
     fn start(dir: &Path) -> Option<Collector> {
         static BUILT: OnceLock<Result<String, String>> = OnceLock::new();
         let binary = match BUILT.get_or_init(build) {
@@ -58,7 +58,7 @@ impl Collector {
         Some(collector)
     }
 
-    /// Returns all objects of one kind that came so far.
+    /// Returns all objects of one kind received so far.
     fn received(&self, resources: &str, scopes: &str, items: &str) -> Vec<Value> {
         let text = std::fs::read_to_string(&self.file).unwrap_or_default();
         let whole = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -102,11 +102,11 @@ fn configuration(port: u16, file: &Path) -> String {
             },
         },
     });
-    // YAML understands JSON.
+    // JSON is valid YAML.
     config.to_string()
 }
 
-/// Starts a node that sends to a port, soon and often, with further variables.
+/// Starts a node that exports to a port, soon and often, with additional variables.
 fn node(data: &Path, port: u16, variables: &[(&str, &str)]) -> Node {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data);
@@ -132,7 +132,7 @@ fn commit(node: &Node, traceparent: Option<&str>) -> Committed {
     post(node, &format!("{}/commit", new_id()), traceparent, &json!({"reads": [row], "writes": [write]}))
 }
 
-/// Reads a row that was never there at a version, which cannot be.
+/// Reads a row that never existed at a version, which is impossible.
 fn abort(node: &Node) -> Committed {
     let row = json!({"store": "kv", "key": new_id(), "version": "1"});
     let write = json!({"op": "put", "store": "kv", "key": row["key"], "value": 1});
@@ -163,7 +163,7 @@ fn attribute<'a>(span: &'a Value, key: &str) -> &'a Value {
     attributes.iter().find(|attribute| attribute["key"] == key).map_or(&Value::Null, |found| &found["value"])
 }
 
-/// What `/metrics` says of spans.
+/// Returns the span counter of `/metrics`.
 fn spans(node: &Node, fate: &str) -> u64 {
     let name = format!("tribunal_telemetry_spans_total{{fate=\"{fate}\"}} ");
     let text = node.get("/metrics").body;
@@ -223,7 +223,7 @@ fn a_commit_is_traced_from_the_request_to_the_storage() {
     assert!(node.stop().success());
 }
 
-/// Answers posts on a socket with 204; gives each one's `traceparent` and records.
+/// Responds to posts on a socket with 204; sends each one's `traceparent` and records to the channel.
 fn receiver() -> (String, Receiver<(String, Vec<Value>)>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let url = format!("http://{}/hook", listener.local_addr().expect("bound"));
@@ -310,7 +310,7 @@ fn metrics_are_exported_under_their_names_once_they_appear() {
         })
     };
     point("tribunal.txns_committed", 1.0);
-    // Nothing had aborted when the figures were first looked through.
+    // There were no aborts when the metrics were first collected.
     abort(&node);
     let aborted = point("tribunal.txns_aborted", 1.0);
     assert_eq!(attribute(&aborted, "reason")["stringValue"], "read_conflict");
@@ -334,7 +334,7 @@ fn a_caller_that_does_not_trace_is_not_traced_and_its_header_is_kept() {
     let own = commit(&node, None).traceparent.expect("a trace of its own");
     let trace = trace_of(&own);
     until("the other trace", || (!collector.spans_of(&trace).is_empty()).then_some(()));
-    // What ended before it was handed on before it.
+    // Spans that ended before it were exported before it.
     assert!(collector.spans_of(TRACE).is_empty());
     let log = node.get("/v1/log?store=kv&after=0&limit=100").body;
     assert_eq!(log["records"][0]["traceparent"], untraced);
@@ -395,7 +395,7 @@ fn a_slow_transaction_is_logged_with_its_trace() {
         let (node_ref, body) = (&node, &body);
         scope.spawn(move || post(node_ref, &format!("{}/commit", new_id()), Some(&traceparent), body));
         until("the record", || (node.get("/v1/stores/far").body["head_lsn"] == "1").then_some(()));
-        // It waits for a storage that is not there; this long makes it slow.
+        // It waits for a storage that does not exist; this duration makes it slow.
         std::thread::sleep(Duration::from_millis(1200));
         node.signal("TERM");
     });
@@ -423,7 +423,7 @@ fn a_dead_collector_changes_nothing_for_commits() {
 #[test]
 fn a_collector_that_hangs_delays_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    // Takes connections and never answers.
+    // Accepts connections and never responds.
     let hanging = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = hanging.local_addr().unwrap().port();
     let all = [("OTEL_TRACES_SAMPLER", "always_on"), ("OTEL_BSP_MAX_QUEUE_SIZE", "50")];

@@ -13,7 +13,7 @@ use support::{Node, eventually, new_id, noise};
 
 const ALL: [&str; 3] = ["engine", "store", "operator"];
 
-/// A node, and a key of each of two tenants that may do everything at home.
+/// Starts a node with a key for each of two tenants, which has all permissions in its own tenant.
 fn two_tenants(dir: &tempfile::TempDir, more: &str) -> (Node, String, String) {
     let node = serve(dir.path(), &format!("{AUTH}{more}"));
     let root = operator(dir.path());
@@ -35,7 +35,7 @@ fn tenants_see_nothing_of_one_another() {
     }
     let version = put(&node, &shop, &id, 6).body["version"].clone();
 
-    // A foreign store is no store.
+    // A foreign store does not exist.
     for path in ["/v1/stores/kv", "/v1/log?store=kv", "/v1/snapshot?store=kv", "/v1/stores/kv/rows/k"] {
         let answer = call(&node, &bank, "GET", path, None);
         assert_eq!((answer.status, &answer.body["code"]), (404, &json!("unknown_store")), "{path}: {}", answer.body);
@@ -43,9 +43,9 @@ fn tenants_see_nothing_of_one_another() {
     assert_eq!(call(&node, &bank, "GET", "/v1/stores", None).body["stores"], json!([]));
     assert_eq!(put(&node, &bank, &new_id(), 1).status, 404);
     assert_eq!(call(&node, &bank, "POST", "/v1/stores/kv/push/resume", Some(&json!({}))).status, 404);
-    // A foreign id is no id: neither read, nor fenced, nor taken.
+    // A foreign id does not exist: it can be neither read nor fenced, and it is not taken.
     assert_eq!(call(&node, &bank, "GET", &format!("/v1/txns/{id}"), None).body["status"], "unknown");
-    // The same names denote other stores, and positions start over.
+    // The same names denote other stores, and positions start again at 1.
     assert_eq!(call(&node, &bank, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
     let stale = json!({"reads": [{"store": "kv", "key": "k", "version": version}],
         "writes": [{"op": "put", "store": "kv", "key": "k", "value": 0}]});
@@ -64,7 +64,7 @@ fn tenants_see_nothing_of_one_another() {
     };
     assert_eq!(row(&bank), 100);
     eventually("the last write", || (row(&shop) == 6).then_some(()));
-    // Keys and figures. Stores of one name are series of their own.
+    // Keys and statistics. Stores with the same name are separate series.
     assert_eq!(call(&node, &bank, "GET", "/metrics", None).status, 403);
     let consumer = json!({"store": "kv", "lsn": "1"});
     for key in [&shop, &bank] {
@@ -133,12 +133,13 @@ fn nothing_of_another_tenant_is_accessible_by_name_id_or_position() {
     assert_eq!(call(&node, &bank, "GET", "/v1/consumers", None).body["consumers"], json!([]));
     let reader = call(&node, &shop, "GET", "/v1/consumers/reader", None);
     assert_eq!(reader.body["offsets"].as_array().map(Vec::len), Some(1), "{}", reader.body);
-    // What concerns all tenants is for those who run the service, whatever a tenant's own operator may do at home.
+    // Anything that concerns all tenants is for the service's operators, whatever a tenant's own operator may do in its
+    // tenant.
     for path in ["/v1/admin/plugins", "/metrics"] {
         assert_eq!(call(&node, &bank, "GET", path, None).status, 403, "{path}");
     }
 
-    // Ids: to fence or abort one, or to ask for it, says nothing about another tenant's.
+    // Ids: fencing, aborting or querying one reveals nothing about another tenant's.
     let (fenced, aborted) = (new_id(), new_id());
     assert_eq!(call(&node, &bank, "PUT", "/v1/stores/kv", Some(&json!({"adaptor": "kv"}))).status, 201);
     let fence = call(&node, &bank, "GET", &format!("/v1/txns/{fenced}?fence=true"), None).body;
@@ -149,7 +150,7 @@ fn nothing_of_another_tenant_is_accessible_by_name_id_or_position() {
         assert_eq!(put(&node, &bank, id, 6).body["status"], "aborted", "{id}");
     }
 
-    // Positions: LSN 5 is there in one log of that name, and lies beyond the end of the other.
+    // Positions: LSN 5 exists in one log of that name, and is past the end of the other.
     assert_eq!(put(&node, &bank, &new_id(), 7).body["lsn"]["kv"], "1");
     assert_eq!(call(&node, &shop, "GET", "/v1/log?store=kv&after=5", None).status, 200);
     let offset = json!({"store": "kv", "lsn": "5"});
@@ -246,7 +247,7 @@ fn what_many_clients_create_at_the_same_time_is_created_once() {
         statuses.sort_unstable();
         assert_eq!(statuses, [vec![200; CLIENTS - 1], vec![201]].concat(), "one of them has created s{n}");
     }
-    // All keys of a name are of one tenant, and two names are two tenants. A restart changes nothing of that.
+    // All keys of a name belong to one tenant, and two names are two tenants. A restart does not change that.
     for n in 0..4 {
         let path = format!("/v1/stores/of-{n}");
         assert_eq!(call(&node, &made[0].1[n], "PUT", &path, Some(&json!({}))).status, 201);
@@ -265,14 +266,15 @@ fn what_many_clients_create_at_the_same_time_is_created_once() {
     check(&serve(dir.path(), AUTH));
 }
 
-/// A client may disconnect before the tenant or store that it creates exists. The next one must not get the same number.
+/// A client may disconnect before the tenant or store that it creates exists. The next one must not get the same
+/// number.
 #[test]
 fn tenants_and_stores_of_disconnected_clients_keep_their_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let (node, shop, _) = two_tenants(&dir, "");
     let root = operator(dir.path());
     assert_eq!(call(&node, &shop, "PUT", "/v1/stores/bulk", Some(&json!({}))).status, 201);
-    // Asks, and leaves while the log is still busy with what came before.
+    // Sends a request, and disconnects while the log is still busy with earlier requests.
     let leave = |key: &str, method: &str, path: &str, body: &serde_json::Value, stay: Duration| {
         let body = body.to_string();
         let mut socket = TcpStream::connect(node.url.strip_prefix("http://").expect("plain HTTP")).expect("connects");
@@ -316,7 +318,7 @@ fn tenants_and_stores_of_disconnected_clients_keep_their_numbers() {
         assert_eq!(call(&node, &left, "PUT", "/v1/stores/mine", Some(&json!({}))).status, 201, "{n}");
         assert_eq!(call(&node, &next, "GET", "/v1/stores", None).body["stores"], json!([]), "{n}");
     }
-    // A store that shares another's number has its records.
+    // A store that shares another's number would have its records.
     let listed = call(&node, &shop, "GET", "/v1/stores", None).body;
     let stores = listed["stores"].as_array().expect("a list").iter().filter(|store| store["store"] != "bulk");
     for name in stores.map(|store| store["store"].as_str().expect("text")) {

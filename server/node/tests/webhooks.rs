@@ -229,7 +229,7 @@ fn the_receiver_can_report_its_position() {
     let posts: Vec<_> = receiver.posts().iter().map(Post::lsns).collect();
     assert_eq!(posts, [vec![1, 2, 3, 4, 5, 6], vec![3, 4, 5, 6]]);
 
-    // Set back again, after what it had acknowledged was stored; from then on it says nothing of its position.
+    // Set back again, after the records that it had acknowledged were stored; from then on it reports no position.
     std::thread::sleep(Duration::from_millis(1500));
     let before = receiver.posts().len();
     let is_first = AtomicBool::new(true);
@@ -266,7 +266,8 @@ fn a_receiver_that_was_ahead_of_the_log_is_not_taken_for_one_that_is_up_to_date_
     for n in 2..=7 {
         node.put_row(&format!("k{n}"), n);
     }
-    // The same webhook again, and starts after a stop and after a kill: nothing skips LSN 1 to 5 of this log.
+    // Register the same webhook again, and restart after a stop and after a kill: none of these skips LSN 1 to 5 of
+    // this log.
     let resumed = register(&node, "kv", &json!({"url": receiver.url()}));
     assert_eq!((resumed.status, &resumed.body["code"]), (410, &json!("log_replaced")), "{}", resumed.body);
     is_stopped(&node);
@@ -309,7 +310,7 @@ fn invalid_registrations_are_rejected_and_change_nothing() {
     ] {
         let answer = register(&node, "kv", &json!({"url": inside}));
         let code = answer.body["code"].as_str().unwrap_or_default();
-        // A resolver may refuse an odd spelling by itself.
+        // A resolver may itself refuse an odd spelling.
         assert_eq!(answer.status, 422, "{inside}: {}", answer.body);
         assert!(code == "url_refused" || code == "url_unresolved", "{inside}: {}", answer.body);
         assert_eq!(answer.body["errors"][0]["pointer"], "/url");
@@ -346,7 +347,7 @@ fn invalid_registrations_are_rejected_and_change_nothing() {
     assert!(receiver.posts().is_empty());
 }
 
-/// Starts a node that trusts one certificate only.
+/// Starts a node that trusts only one certificate.
 fn trusting(certificate: &str, data: &Path) -> Node {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data);
@@ -371,7 +372,7 @@ fn a_receiver_over_tls_must_have_a_certificate_for_its_name_that_the_node_trusts
     node.put_row("a", 2);
     let error = in_trouble(&node);
     assert!(error.contains("TLS handshake with 127.0.0.1 failed"), "{error}");
-    // The right name, but nobody whom the node trusts.
+    // The right name, but from an authority that the node does not trust.
     let node = trusting("other.pem", &dir.path().join("other"));
     node.put_row("a", 1);
     assert_eq!(register(&node, "kv", &json!({"url": receiver.named_url()})).status, 200);
@@ -412,7 +413,7 @@ fn the_cli_registers_shows_and_deletes_a_receiver() {
     let json: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!((&json["url"], &json["acked_lsn"]), (&json!(receiver.url()), &json!("3")));
 
-    // A change keeps what it leaves out.
+    // A change keeps the settings that it omits.
     let with = |more: &[&str]| {
         run(&[&["set", "kv", &receiver.url(), "--secret-file", secret.to_str().expect("a path")], more].concat())
     };

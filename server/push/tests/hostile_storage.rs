@@ -1,4 +1,4 @@
-//! Storages that send more than they are asked for: what is buffered or kept of it is bounded.
+//! Storages that send more than was requested: the amount buffered or retained is bounded.
 
 #[path = "../../../examples/tpcc/src/postgres_server.rs"]
 #[expect(dead_code, reason = "engines ask for more than a transport does")]
@@ -71,7 +71,7 @@ async fn many_commands_may_have_as_many_replies() {
 /// Bytes that the proxy adds to each reply.
 const ADDED: usize = 30_000;
 
-/// Copies messages of a PostgreSQL, and adds parameters of the session that no client asked for to the end of each reply.
+/// Copies messages of a PostgreSQL server, and appends unrequested session parameters to each reply.
 async fn copy_and_add(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> io::Result<Infallible> {
     let mut unique = 0_u64;
     loop {
@@ -140,7 +140,7 @@ async fn what_is_kept_of_a_connection_is_bounded() {
     };
     assert!(matches!(cut, TransportError::Broken(_)), "{cut:?}");
     assert!(sent > 20, "{sent}");
-    // One that is replaced when it is worn goes on.
+    // One that is replaced when it is worn continues.
     let mut connections = 0;
     for _ in 0..100 {
         if connections == 0 || transport.is_worn() {

@@ -1,5 +1,4 @@
-//! The push loop with a storage and an adaptor in memory: a storage that is overloaded, a connection that is worn, an adaptor
-//! that waits.
+//! The push loop with an in-memory storage and adaptor: an overloaded storage, a worn connection, a blocking adaptor.
 
 #[path = "redis/log.rs"]
 #[expect(dead_code, reason = "a real storage is asked for more")]
@@ -24,9 +23,9 @@ use log::{Event, Events, MemoryLog, STORE};
 /// Sends the bounds of a batch as bytes; the reply is the watermark, `later` or nothing.
 #[derive(Default)]
 struct Plain {
-    /// Calls that wait until they are let go.
+    /// Blocks calls until they are released.
     gate: Option<Mutex<mpsc::Receiver<()>>>,
-    /// Calls that were not let go in time.
+    /// Calls that were not released in time.
     stuck: AtomicUsize,
 }
 
@@ -70,22 +69,22 @@ impl Adaptor for Plain {
     }
 }
 
-/// What a storage does with more records than it can apply at once.
+/// A storage's reaction to more records than it can apply at once.
 #[derive(Clone, Copy, Debug)]
 enum Overload {
     TimesOut,
     SaysLater,
 }
 
-/// A watermark.
+/// A storage that contains only a watermark.
 struct Memory {
     at: AtomicU64,
-    /// Records that it can apply at once.
+    /// Maximum records that it can apply at once.
     most: AtomicU64,
     overload: Overload,
     connections: AtomicUsize,
     sent: AtomicUsize,
-    /// Requests per connection, until it is worn.
+    /// Requests per connection until it is worn.
     wears_after: usize,
 }
 
@@ -224,7 +223,7 @@ async fn a_worn_connection_is_replaced_without_an_interruption() {
 
 #[tokio::test]
 async fn an_adaptor_that_waits_holds_up_nothing_else() {
-    // On one thread: were an adaptor called there, nothing could let the call go.
+    // On one thread: if the loop called the adaptor on it, nothing could release the call.
     let (go, gate) = mpsc::channel();
     let adaptor = Arc::new(Plain { gate: Some(Mutex::new(gate)), stuck: AtomicUsize::new(0) });
     let storage = Memory::new(100, Overload::TimesOut, usize::MAX);

@@ -1,6 +1,6 @@
-//! Cost of resolving with the built-in Wasm policies, compared with their native counterparts on the same workload in the
-//! same run: `cargo bench -p tribunal-wasm --bench resolve`. Measures CPU time of the thread. As in the core's bench, the
-//! 90th percentile of the epochs' rates is the undisturbed rate.
+//! Cost of resolving with the built-in Wasm policies, compared with their native counterparts on the same workload in
+//! the same run: `cargo bench -p tribunal-wasm --bench resolve`. Measures CPU time of the thread. As in the core's
+//! bench, the 90th percentile of the epochs' rates is the undisturbed rate.
 
 #[path = "../../core/benches/workload/mod.rs"]
 mod workload;

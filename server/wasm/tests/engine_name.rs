@@ -1,5 +1,5 @@
-//! The fuel that a plugin spends, measured. Nodes whose engines have the same name decide the same, so a wasmtime
-//! that measures something else here needs another number (`ENGINE` in `src/fingerprint.rs`).
+//! The fuel that a plugin spends, measured. Nodes whose engines have the same name must decide alike, so a wasmtime
+//! version that measures something else here needs another number (`ENGINE` in `src/fingerprint.rs`).
 
 mod hostile;
 

@@ -1,5 +1,5 @@
-//! Hostile modules: each kind of misbehaviour ends in a rejection or a fault with a clear message, never in a panic, and
-//! the engine keeps working.
+//! Hostile modules: each kind of misbehaviour ends in a rejection or a fault with a clear message, never in a panic,
+//! and the engine keeps working.
 
 mod hostile;
 

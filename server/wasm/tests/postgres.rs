@@ -1,4 +1,5 @@
-//! The PostgreSQL adaptor's requests, and how it classifies replies. The node's tests run them against a real PostgreSQL.
+//! The PostgreSQL adaptor's requests, and how it classifies replies. The node's tests run them against a real
+//! PostgreSQL.
 
 use WriteKind::{Add, Delete, Insert, Put, Update};
 use tribunal_types::{

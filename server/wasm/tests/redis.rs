@@ -123,7 +123,7 @@ fn connect(socket: &Path) -> UnixStream {
 
 type Row = (WriteKind, &'static str, &'static str);
 
-/// Makes records from LSN `first` on, one per transaction.
+/// Returns records from LSN `first` on, one per transaction.
 fn records(first: u64, txns: &[&[Row]]) -> RecordBatch {
     let mut batch = RecordBatch { store: StoreId(1), ..RecordBatch::default() };
     for (lsn, rows) in (first..).zip(txns) {
@@ -277,7 +277,7 @@ fn two_stores_of_one_log_do_not_share_a_prefix() {
     let rows: Vec<&[Row]> = rows.iter().map(Vec::as_slice).collect();
     assert_eq!(at.push(&records(1, &rows[..5])), Ack::Ok);
     assert_eq!(at.server.text(&["GET", "#watermark:shop:"]).as_deref(), Some("ab 5"));
-    // The other one began when there was no watermark yet, or takes the position for its own.
+    // The other one began before there was a watermark, or mistakes the position for its own.
     for batch in [records(1, &rows), records(6, &rows[5..])] {
         let requests = other.encode(&batch).expect("encodes");
         let reply = at.server.send(&requests[0].command);
@@ -289,7 +289,7 @@ fn two_stores_of_one_log_do_not_share_a_prefix() {
     // A store of the same name in another namespace.
     assert!(refusal(&mut at, &adaptor_of("one", 5)).contains("`one#4`; this one is `one#5`"));
 
-    // Watermarks of earlier releases have no store beside them. The store that continues first adds its name.
+    // Watermarks of earlier releases have no store next to them. The store that continues first adds its name.
     at.server.text(&["DEL", "#store:shop:"]);
     let asked = other.watermark().expect("asks");
     assert_eq!(other.read_watermark(&at.server.send(&asked.command)), Ok(Lsn(5)));
@@ -303,7 +303,7 @@ fn two_stores_of_one_log_do_not_share_a_prefix() {
     assert!(refusal(&mut at, &other).contains("filled by another store"));
     at.server.text(&["SET", "#watermark:shop:", "cd 5"]);
     assert!(refusal(&mut at, &other).contains("filled by another log (cd; this one is ab)"));
-    // A store without a watermark counts for nothing: its rows were removed to hand the prefix over.
+    // A store without a watermark does not count: its rows were removed to hand the prefix over.
     at.server.text(&["DEL", "#watermark:shop:"]);
     let first = other.encode(&records(1, &rows)).expect("encodes");
     let reply = at.server.send(&first[0].command);

@@ -15,7 +15,7 @@ type Place = ([u8; 32], [u8; 32]);
 #[derive(Default)]
 struct Shelf(Mutex<BTreeMap<Place, Vec<u8>>>);
 
-// SAFETY: it returns what was stored under the key. The other bytes that the tests put there are not object files.
+// SAFETY: it returns what was stored under the key. The other bytes that the tests store are not object files.
 unsafe impl CodeStore for Shelf {
     fn find(&self, key: &CodeKey) -> Option<Vec<u8>> {
         self.0.lock().expect("no test panics with it").get(&(key.component, key.engine.0)).cloned()

@@ -1,4 +1,5 @@
-//! Adds: two of one row never conflict, and first committer does not hold for them; reading the row makes an update.
+//! Adds: two adds to one row never conflict, and first committer does not apply to them; reading the row turns an add
+//! into an update.
 
 use tribunal_tests::script::check;
 

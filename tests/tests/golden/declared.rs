@@ -1,4 +1,4 @@
-//! Declared stores: only history above the floor is known, for the rest the engine's read set decides.
+//! Declared stores: history is known only above the floor; below it, the engine's read set decides.
 
 use tribunal_tests::script::check;
 

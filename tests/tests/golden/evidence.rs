@@ -1,4 +1,4 @@
-//! What validators see: the same columns mean the same at every level.
+//! The evidence that validators see: a column has the same meaning at every level.
 
 use tribunal_tests::script::check;
 

@@ -1,4 +1,4 @@
-//! Existence: an insert needs the row absent, update, delete and add need it present; a put needs nothing.
+//! Existence: an insert requires the row absent; update, delete and add require it present; a put requires nothing.
 
 use tribunal_tests::script::check;
 

@@ -1,4 +1,4 @@
-//! Plugins that fail: the native fallback decides the whole epoch, and the outcome records it.
+//! Failing plugins: the native fallback decides the whole epoch, and the outcome records it.
 
 use tribunal_tests::script::check;
 

@@ -1,4 +1,4 @@
-//! The floor: it rises with replicated time, never sinks, and takes history with it.
+//! The floor: it rises with replicated time, never sinks, and history below it is dropped.
 
 use tribunal_tests::script::check;
 

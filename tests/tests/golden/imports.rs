@@ -1,4 +1,4 @@
-//! Imported versions: existing data becomes known, nothing known is overwritten.
+//! Imported versions: existing data becomes known; known versions are never overwritten.
 
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;

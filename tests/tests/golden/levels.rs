@@ -1,4 +1,4 @@
-//! The table of levels: what each aborts, judged on the state before the epoch.
+//! The table of levels: the aborts of each, judged on the state before the epoch.
 
 use tribunal_tests::script::check;
 

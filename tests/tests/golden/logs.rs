@@ -36,7 +36,7 @@ fn records_are_in_serial_order() {
 
 #[test]
 fn a_version_rises_along_the_log_of_a_row() {
-    // A later write of the same row within an epoch has the later version: the reader of the newest one is right.
+    // A later write of the same row within an epoch has the later version: a reader of the newest version is right.
     check(
         "epoch
          T1 ser put x=1                             => ok kv#1

@@ -1,4 +1,4 @@
-//! Golden tests: one file a rule of the algorithm, each case a script that a person can check against the rule.
+//! Golden tests: one file per rule of the algorithm, each case a script that a person can check against the rule.
 
 mod adds;
 mod declared;

@@ -1,4 +1,4 @@
-//! The merge: walking ranks, building the serial order from both ends. No transaction loses to a loser.
+//! The merge: walks the ranks and builds the serial order from both ends. No transaction loses to a loser.
 
 use tribunal_tests::script::check;
 

@@ -1,4 +1,5 @@
-//! Conflict rules rank, stamps break ties, and the order does not depend on who else is there.
+//! Conflict rules rank, stamps break ties, and the order of two transactions does not depend on the
+//! others present.
 
 use tribunal_tests::script::check;
 

@@ -25,7 +25,7 @@ pub struct Caller {
     base: String,
 }
 
-/// The proxy gave no result.
+/// A call without a result.
 #[derive(Debug)]
 pub struct NoResult {
     /// For programs.
@@ -68,7 +68,7 @@ impl Caller {
     }
 }
 
-/// A transaction at a proxy. One that is not ended is forgotten there after a minute.
+/// A transaction at a proxy. The proxy drops it after a minute if it is not ended.
 pub struct OpenTxn<'a> {
     caller: &'a Caller,
     txn: String,

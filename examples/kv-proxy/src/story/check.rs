@@ -1,4 +1,4 @@
-//! Compares Redis with the log, and the log with what was acknowledged.
+//! Compares Redis with the log, and the log with the acknowledged commits.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +13,7 @@ type Rows = BTreeMap<String, (Version, Value)>;
 /// The log, replayed.
 pub struct Replay {
     pub rows: Rows,
-    /// Tokens within what each record wrote.
+    /// The tokens in each record's writes.
     tokens: HashMap<u64, Vec<String>>,
     pub head: Lsn,
 }
@@ -47,7 +47,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Returns acknowledged commits that the log does not hold as they were acknowledged.
+    /// Returns the acknowledged commits that the log does not contain as acknowledged.
     pub fn missing(&self, acknowledged: &[(u64, String)]) -> Vec<String> {
         let held = |lsn: &u64, token: &String| self.tokens.get(lsn).is_some_and(|tokens| tokens.contains(token));
         let lost = acknowledged.iter().filter(|(lsn, token)| !held(lsn, token));

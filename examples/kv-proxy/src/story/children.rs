@@ -1,4 +1,4 @@
-//! Child processes on loopback, killed by their ids however the story ends, and the directory they live in.
+//! Child processes on loopback, killed by their ids however the story ends, and the directory that they use.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-/// How long a process may take to listen.
+/// How long a process may take until it listens.
 const START_MAX: Duration = Duration::from_secs(60);
 
-/// A directory removed with its content when dropped.
+/// A directory that is removed with its content on drop.
 pub struct Workspace {
     path: PathBuf,
 }
@@ -41,7 +41,7 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a process, its output in `<name>.log`, and waits until it listens.
+    /// Starts a process with its output in `<name>.log`, and waits until it listens.
     pub async fn start(name: &str, mut command: Command, logs: &Path, listens: SocketAddr) -> Result<Self, String> {
         let log = logs.join(format!("{name}.log"));
         let output = File::options().create(true).append(true).open(&log).map_err(|e| format!("{name}: {e}"))?;
@@ -70,7 +70,7 @@ impl Child {
     }
 
     fn end(&mut self) {
-        // Both fail only if it is gone already.
+        // Both fail only if it has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -82,8 +82,8 @@ impl Drop for Child {
     }
 }
 
-/// Returns a loopback address that is free, below the ports that the system gives to others: it stays free while a server is
-/// away.
+/// Returns a free loopback address whose port is below the ephemeral range, so that it stays free while a server is
+/// down.
 pub fn free_address() -> Result<SocketAddr, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(61);
@@ -93,7 +93,7 @@ pub fn free_address() -> Result<SocketAddr, String> {
     free.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).ok_or_else(|| "no port is free".to_owned())
 }
 
-/// A real redis-server with an append-only file that can be set back.
+/// A real redis-server whose append-only file can be set back.
 pub struct Redis {
     program: PathBuf,
     dir: PathBuf,
@@ -116,12 +116,12 @@ impl Redis {
         self.address
     }
 
-    /// Copies the append-only file as it is now, while Redis goes on.
+    /// Copies the append-only file as it is now, while Redis keeps running.
     pub fn copy_data(&self) -> Result<(), String> {
         copy_dir(&self.data(), &self.dir.join("older")).map_err(|e| format!("copy of Redis' data: {e}"))
     }
 
-    /// Kills Redis and starts it again with the older copy.
+    /// Kills Redis and restarts it with the older copy.
     pub async fn kill_and_set_back(&mut self) -> Result<(), String> {
         if let Some(child) = self.child.take() {
             child.kill();

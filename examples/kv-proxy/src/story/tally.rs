@@ -1,4 +1,4 @@
-//! What the workloads saw, and how it is printed.
+//! The observations of the workloads, and their report.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,11 +15,12 @@ pub struct Tally {
     pub aborted: BTreeMap<String, u64>,
     /// Attempts without a verdict, by code: Redis was unavailable or lagging.
     pub refused: BTreeMap<String, u64>,
-    /// From begin to verdict of committed transactions, microseconds.
+    /// Microseconds from begin to verdict of committed transactions.
     latency: Histogram<u64>,
-    /// Acknowledged commits that wrote: position in the log, and a token within what was written.
+    /// Acknowledged commits with writes: position in the log, and a token within the written
+    /// values.
     pub acknowledged: Vec<(u64, String)>,
-    /// What must never be seen.
+    /// Observed violations, which must never occur.
     pub violations: Vec<String>,
 }
 
@@ -50,7 +51,7 @@ impl Tally {
                 *into.entry(reason).or_default() += count;
             }
         }
-        // The same bounds, so it fits.
+        // The bounds are the same, so it fits.
         let _ = self.latency.add(other.latency);
         self.acknowledged.extend(other.acknowledged);
         self.violations.extend(other.violations);

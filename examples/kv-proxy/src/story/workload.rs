@@ -1,4 +1,4 @@
-//! The workloads: YCSB-A, YCSB-B and a bank, each client a loop of transactions through one proxy.
+//! The workloads: YCSB-A, YCSB-B and a bank; each client is a loop of transactions through one proxy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::random::{Random, Zipf};
 use super::tally::Tally;
 use crate::api::Ended;
 
-/// Money of one account at the start.
+/// Initial balance of an account.
 const BALANCE: i64 = 1_000;
 
 /// Sizes of the data.
@@ -25,7 +25,7 @@ pub struct Sizes {
     pub ops_per_txn: u32,
 }
 
-/// What one client does.
+/// The task of one client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// YCSB with this share of updates, percent.
@@ -56,11 +56,11 @@ pub struct Worker {
     pub stop: Arc<AtomicBool>,
 }
 
-/// What a transaction did, before its verdict.
+/// The operations of a transaction, before its verdict.
 #[derive(Default)]
 struct Done {
     wrote: bool,
-    /// Seen, and wrong if the transaction commits.
+    /// An observation that is a violation if the transaction commits.
     wrong: Option<String>,
 }
 
@@ -84,7 +84,7 @@ impl Worker {
                 Ok((ended, done)) => self.note(&mut tally, ended, done, token, begun.elapsed()),
                 Err(error) => {
                     *tally.refused.entry(error.code).or_default() += 1;
-                    // Redis or a proxy is away: no use in asking as fast as possible.
+                    // Redis or a proxy is down: do not retry as fast as possible.
                     tokio::time::sleep(Duration::from_millis(20 + random.below(30))).await;
                 }
             }
@@ -92,8 +92,8 @@ impl Worker {
         tally
     }
 
-    /// A serializable scan of hot accounts may lose against writers all the time. The last audit comes when they have
-    /// stopped, and must commit.
+    /// Returns whether it still has to complete an audit. A serializable scan of hot accounts may lose against writers
+    /// repeatedly. The last audit runs after they have stopped, and must commit.
     fn still_owes_an_audit(&self, tally: &Tally) -> bool {
         self.role == Role::Auditor && tally.committed == 0
     }
@@ -157,7 +157,7 @@ impl Worker {
             return Ok((Ended { status, reason: None, retryable: None, conflict: None, lsn: None }, done));
         }
         if random.below(10) == 0 {
-            // A receipt that comes and goes, so that rows are created and deleted, too.
+            // A receipt that is alternately created and deleted, so that rows come and go.
             let key = format!("receipt/{}", from % 10);
             if !txn.delete(&key).await? {
                 txn.put(&key, json!({ "by": token })).await?;
@@ -198,12 +198,12 @@ pub async fn load(caller: &Caller, sizes: Sizes) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the money that there must always be.
+/// Returns the total money, which must never change.
 pub fn total(sizes: Sizes) -> i64 {
     sizes.accounts as i64 * BALANCE
 }
 
-/// Reads an account's balance; 0 for what is no account.
+/// Returns an account's balance; 0 for a value that is not an account.
 pub fn balance(value: &Value) -> i64 {
     value["balance"].as_i64().unwrap_or(0)
 }

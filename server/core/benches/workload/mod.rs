@@ -1,5 +1,5 @@
 //! The workload of the resolver's benchmarks: transactions on rows of one large table, from clients that have read its
-//! last state.
+//! latest state.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use tribunal_types::{
 const STORE: StoreId = StoreId(1);
 const START_MS: u64 = 1_800_000_000_000;
 
-/// One row of the table.
+/// The parameters of a workload.
 #[derive(Clone, Copy)]
 pub struct Workload {
     /// Rows in the table.
     pub rows: usize,
     /// Exponent of the Zipf distribution; 0 is uniform.
     pub skew: f64,
-    /// Transactions of an epoch.
+    /// Transactions per epoch.
     pub epoch: usize,
     /// Rows read by a transaction.
     pub reads: usize,
@@ -39,7 +39,7 @@ pub struct Workload {
 pub const BASE: Workload =
     Workload { rows: 1_000_000, skew: 0.9, epoch: 1_000, reads: 5, writes: 5, level: Isolation::Serializable };
 
-/// Processor time of this thread: on a shared machine the clock on the wall measures the neighbours.
+/// Returns the CPU time of this thread: on a shared machine, wall-clock time also measures other load.
 pub fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -65,16 +65,16 @@ fn row_key(row: usize) -> RowKey {
     RowKey { hi: mix(2 * row as u64 + 1), lo: mix(2 * row as u64 + 2) }
 }
 
-/// Draws rows by popularity, without a table: that would push the resolver's memory out of the caches between epochs,
-/// which no server does (Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone discrete
+/// Draws rows by popularity, without a table: a table would push the resolver's memory out of the caches between
+/// epochs, which no server does (Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone discrete
 /// distributions").
 struct Popularity {
     rows: f64,
     skew: f64,
-    /// Bounds of the uniform numbers that are drawn.
+    /// Bounds of the uniform numbers drawn.
     from: f64,
     until: f64,
-    /// A number that is nearer to its rank than this is never rejected.
+    /// A number closer to its rank than this is never rejected.
     accepted: f64,
 }
 
@@ -116,11 +116,11 @@ impl Popularity {
     }
 }
 
-/// A resolver with all rows known, and clients that have read its last state.
+/// A resolver that knows all rows, and clients that have read its latest state.
 pub struct Bench {
     workload: Workload,
     policies: Policies<'static>,
-    /// The resolver that is measured.
+    /// The resolver under measurement.
     pub resolver: Resolver,
     versions: Vec<Version>,
     popularity: Popularity,
@@ -129,7 +129,7 @@ pub struct Bench {
     txns: u64,
 }
 
-/// The native fallbacks of the default policies.
+/// Returns the native fallbacks of the default policies.
 pub fn native_policies() -> Policies<'static> {
     Policies {
         rule: &NativeRule::FirstWriterWins,
@@ -143,7 +143,7 @@ impl Bench {
     pub fn new(workload: Workload, policies: Policies<'static>) -> Bench {
         let version = Version::new(Epoch(1), 0).expect("fits");
         let mut resolver = Resolver::new(ResolverConfig {
-            // A full window and a full table of ids, as in the long run: memory goes round instead of growing.
+            // A full window and a full table of ids, as in the long run: memory is recycled instead of growing.
             window_bytes_max: 64 << 20,
             status_bytes_max: 24 << 20,
             ..ResolverConfig::default()
@@ -162,7 +162,7 @@ impl Bench {
     fn epoch(&mut self) -> (EpochInput, Vec<usize>) {
         self.epoch += 1;
         let epoch = Epoch(self.epoch);
-        // A hundred thousand transactions a second: seconds of ids come and go.
+        // A hundred thousand transactions a second: ids of whole seconds come and go.
         let now_ms = START_MS + self.txns / 100;
         let mut batch = Batch { first: epoch, last: epoch, clock_ms: now_ms, ..Batch::default() };
         let mut rows = Vec::new();
@@ -208,8 +208,8 @@ impl Bench {
         (txn, written)
     }
 
-    /// Looks an epoch's transactions up one after the other, as they are when they arrive. What is looked up is asked for
-    /// `ahead` transactions before, and where that is twice as many before; with 0 it is not.
+    /// Looks an epoch's transactions up one after the other, as on arrival. Each one's rows are prefetched `ahead`
+    /// transactions earlier, and the tags that locate them twice as many earlier; 0 disables both.
     #[allow(dead_code, reason = "the bench of the Wasm policies takes this module as well")]
     pub fn admit(&mut self, ahead: usize) -> Duration {
         self.epoch += 1;
@@ -230,12 +230,12 @@ impl Bench {
         cpu_time() - start
     }
 
-    /// Resolves one epoch and returns how long that took, and how many committed.
+    /// Resolves one epoch; returns the time taken and the number of commits.
     pub fn resolve(&mut self) -> (Duration, usize) {
         self.resolve_by(cpu_time)
     }
 
-    /// The same by another clock: not every profiler can emulate the processor's.
+    /// Does the same with another clock: not every profiler can emulate the CPU clock.
     pub fn resolve_by(&mut self, clock: impl Fn() -> Duration) -> (Duration, usize) {
         let (input, written) = self.epoch();
         let start = clock();
@@ -244,7 +244,7 @@ impl Bench {
         (took, self.learn(&outcome, &written))
     }
 
-    /// Lets the clients know what was decided, and returns how many committed.
+    /// Gives the clients the outcome; returns the number of commits.
     fn learn(&mut self, outcome: &EpochOutcome, written: &[usize]) -> usize {
         for (decision, rows) in outcome.decisions.iter().zip(written.chunks(self.workload.writes.max(1))) {
             if let Decision::Committed { version } = decision {
@@ -265,7 +265,7 @@ impl Bench {
     }
 }
 
-/// The part that is measured, under a name that a profiler can find.
+/// The measured part, under a name that a profiler can find.
 #[inline(never)]
 fn decided(resolver: &mut Resolver, input: &EpochInput, policies: &Policies<'_>) -> EpochOutcome {
     black_box(resolver.resolve(input, policies, &Inline))

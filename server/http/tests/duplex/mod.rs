@@ -26,10 +26,10 @@ use crate::fake_node::{FakeNode, Running, start_with};
 /// Long enough for a loaded machine.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Time in which something would happen that must not.
+/// Time in which a forbidden event would happen.
 pub const MOMENT: Duration = Duration::from_millis(200);
 
-/// The header of a caller whom [`guarded`] knows.
+/// The header of a caller known to a [`guarded`] server.
 pub const KEY: (&str, &str) = ("authorization", "Bearer known");
 
 /// Starts a server that requires a key.
@@ -42,29 +42,29 @@ pub async fn guarded(quota: TenantQuota) -> Running {
     start_with(node, ServerOptions::default(), router).await
 }
 
-/// The id of a transaction.
+/// Returns the id of a transaction.
 pub fn id(n: usize) -> String {
     format!("0193a5b0-7a3e-7c11-8a52-3f0e1d{n:06x}")
 }
 
-/// A commit.
+/// Returns a commit.
 pub fn put(n: usize) -> String {
     put_bytes(n, 1)
 }
 
-/// A commit whose line has about so many bytes.
+/// Returns a commit whose line has about this many bytes.
 pub fn put_bytes(n: usize, bytes: usize) -> String {
     let value = "v".repeat(bytes);
     let write = json!({"op": "put", "store": "kv", "key": format!("k{n}"), "value": value});
     format!("{}\n", json!({"txn_id": id(n), "writes": [write]}))
 }
 
-/// The event at the end of a stream.
+/// Returns the event at the end of a stream.
 pub fn end(reason: &str, lines: usize) -> Value {
     json!({"event": "end", "reason": reason, "lines": lines.to_string()})
 }
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 pub async fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     let begun = std::time::Instant::now();
     while !check() {
@@ -73,7 +73,7 @@ pub async fn eventually(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-/// Waits until no stream is open: each watches for the end of the node.
+/// Waits until no stream is open: each open stream watches for the node's stop.
 pub async fn closed(server: &Running) {
     eventually("a stream without a client is open", || server.node.stops.receiver_count() == 0).await;
 }
@@ -95,7 +95,7 @@ pub struct Duplex {
     sender: Option<mpsc::Sender<Bytes>>,
     response: Incoming,
     pending: Vec<u8>,
-    /// The connection itself, to break it.
+    /// The connection itself, to be broken.
     socket: std::net::TcpStream,
 }
 
@@ -150,7 +150,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects a client that takes at most `window` bytes of a response before it reads them.
+    /// Connects a client that accepts at most `window` bytes of a response before it reads them.
     pub async fn open(address: SocketAddr, window: u32) -> Connection {
         let (io, socket) = connected(address).await;
         let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
@@ -159,7 +159,7 @@ impl Connection {
         Connection { requests, address, socket }
     }
 
-    /// Opens a stream of commits; returns the status if that is refused.
+    /// Opens a commit stream; returns the status if it is refused.
     pub async fn stream(&self, headers: &[(&str, &str)]) -> Result<Duplex, u16> {
         let headers = [&[("content-type", "application/x-ndjson")], headers].concat();
         let (sender, request) = request(self.address, &headers);
@@ -171,7 +171,7 @@ impl Connection {
         Ok(Duplex { sender: Some(sender), response: response.into_body(), pending: Vec::new(), socket })
     }
 
-    /// Commits by a request of its own; returns the status.
+    /// Commits by a separate request; returns the status.
     pub async fn commit(&self, n: usize, bytes: usize) -> u16 {
         let body = json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": "v".repeat(bytes)}]});
         let body = futures_util::stream::iter([Ok(Frame::data(Bytes::from(body.to_string())))]);
@@ -200,7 +200,7 @@ impl Duplex {
         Duplex::open_with(http, address, &[]).await
     }
 
-    /// Opens one with further headers.
+    /// Opens a commit stream with additional headers.
     pub async fn open_with(http: Http, address: SocketAddr, headers: &[(&str, &str)]) -> Duplex {
         let headers = [&[("content-type", "application/x-ndjson")], headers].concat();
         let (sender, response, socket) = opened(http, address, &headers).await;
@@ -211,12 +211,12 @@ impl Duplex {
         Duplex { sender: Some(sender), response: response.into_body(), pending: Vec::new(), socket }
     }
 
-    /// Writes text; waits until the connection takes it. `false` if it takes nothing any more.
+    /// Writes text; waits until the connection accepts it. Returns `false` if it accepts no more.
     pub async fn write(&self, text: impl Into<Bytes>) -> bool {
         self.sender.as_ref().expect("the request goes on").send(text.into()).await.is_ok()
     }
 
-    /// Tells whether the connection takes text at once.
+    /// Returns whether the connection accepts text at once.
     pub fn write_now(&self, text: impl Into<Bytes>) -> bool {
         self.sender.as_ref().expect("the request goes on").try_send(text.into()).is_ok()
     }
@@ -231,7 +231,7 @@ impl Duplex {
         tokio::time::timeout(TIMEOUT, self.next_line()).await.expect("a line or the end")
     }
 
-    /// Returns the next line that is no heartbeat.
+    /// Returns the next line that is not a heartbeat.
     pub async fn answer(&mut self) -> Option<Value> {
         loop {
             let line = self.line().await?;
@@ -241,7 +241,7 @@ impl Duplex {
         }
     }
 
-    /// Returns all lines up to the end, heartbeats left out.
+    /// Returns all lines to the end, without heartbeats.
     pub async fn rest(&mut self) -> Vec<Value> {
         let mut lines = Vec::new();
         while let Some(line) = self.answer().await {

@@ -12,7 +12,7 @@ pub struct Client {
     pending: Vec<u8>,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Reply {
     pub status: u16,
@@ -43,11 +43,11 @@ impl Client {
         request.push_str("\r\n");
         let mut bytes = request.into_bytes();
         bytes.extend_from_slice(body);
-        // The server may answer and close before it has read everything.
+        // The server may respond and close before it has read everything.
         let _ = self.socket.write_all(&bytes).await;
     }
 
-    /// Reads one answer; `None` if the server closed instead.
+    /// Reads one response; `None` if the server closed instead.
     pub async fn reply(&mut self) -> Option<Reply> {
         let head_end = loop {
             if let Some(at) = self.pending.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -96,7 +96,7 @@ impl Client {
     }
 }
 
-/// One request on a connection of its own.
+/// Sends one request on a new connection.
 pub async fn post(address: SocketAddr, path: &str, body: &str) -> Reply {
     Client::connect(address).await.post(path, body).await
 }

@@ -1,5 +1,5 @@
-//! A fake node in memory, for the mapping to HTTP and nothing else: it validates reads against the newest version,
-//! assigns one epoch per commit, and knows no isolation level.
+//! A fake in-memory node, only for the mapping to HTTP: it validates reads against the newest version, assigns one
+//! epoch per commit, and knows no isolation levels.
 
 #![expect(dead_code, reason = "each test file uses its part of the node")]
 
@@ -20,7 +20,7 @@ use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
 use tribunal_service::*;
 use tribunal_types::*;
 
-/// The log that all positions are of.
+/// The log of all positions.
 pub const LOG: LogId = LogId([0x5a; 16]);
 pub const KV: StoreId = StoreId(1);
 pub const ORDERS: StoreId = StoreId(2);
@@ -42,11 +42,11 @@ struct State {
 #[derive(Default)]
 pub struct FakeNode {
     state: Mutex<State>,
-    /// What the next commit fails with.
+    /// The error of the next commit.
     pub fail_next: Mutex<Option<ServiceError>>,
     consumers: Mutex<BTreeMap<String, Vec<ConsumerPosition>>>,
     webhooks: Mutex<HashMap<StoreId, WebhookStatus>>,
-    /// Who is known by which token.
+    /// The principals by their tokens.
     pub principals: Mutex<HashMap<String, Arc<Principal>>>,
     commit_takes: Duration,
     /// While true, no commit is decided.
@@ -54,17 +54,17 @@ pub struct FakeNode {
     /// Set when the node stops.
     pub stops: watch::Sender<bool>,
     begun: AtomicUsize,
-    /// What other nodes have created, which this one learns when it catches up; `None` if it runs alone.
+    /// Objects created on other nodes, which this one learns when it catches up; `None` if it runs alone.
     pub others: Mutex<Option<Others>>,
 }
 
-/// What other nodes of a cluster have created.
+/// Objects created on other nodes of a cluster.
 pub struct Others {
     /// Whether the node can catch up.
     pub reachable: bool,
     /// Name of a store.
     pub store: &'static str,
-    /// A token, and whom it lets in.
+    /// A token, and the principal that it authenticates.
     pub key: (&'static str, Arc<Principal>),
 }
 
@@ -90,14 +90,14 @@ impl FakeNode {
         FakeNode { state: Mutex::new(state), ..FakeNode::default() }
     }
 
-    /// From now on, the adaptor of this store takes only these kinds of writes.
+    /// Restricts the adaptor of this store to these kinds of writes from now on.
     pub fn take_only<const N: usize>(&self, store: &str, kinds: [WriteKind; N]) {
         let mut state = self.state.lock().unwrap();
         let spec = state.specs.iter_mut().find(|spec| spec.name == store).expect("a declared store");
         spec.takes = kinds.into_iter().collect();
     }
 
-    /// A node whose commits take their time.
+    /// Returns a node whose commits take this long.
     pub fn slow(commit_takes: Duration) -> Self {
         FakeNode { commit_takes, ..FakeNode::new() }
     }
@@ -106,7 +106,7 @@ impl FakeNode {
         self.state.lock().unwrap().imported.clone()
     }
 
-    /// Returns how many commits have come.
+    /// Returns the number of commits received.
     pub fn begun(&self) -> usize {
         self.begun.load(Ordering::SeqCst)
     }
@@ -169,7 +169,7 @@ impl FakeNode {
     }
 }
 
-/// Names rows by a toy hash: enough to tell rows apart.
+/// Derives row keys by a toy hash: enough to tell rows apart.
 pub fn toy_row(namespace: NamespaceId, store: StoreId, key: &[u8]) -> RowKey {
     let mut bytes = key.to_vec();
     bytes.extend_from_slice(&store.0.to_le_bytes());
@@ -182,7 +182,7 @@ fn soon<T: Send + 'static>(answer: Result<T, ServiceError>) -> ServiceFuture<'st
     Box::pin(ready(answer))
 }
 
-/// The rows of a state image, one a page.
+/// The rows of a state image, one per page.
 struct Pages(std::collections::VecDeque<StoredRow>);
 
 impl StateRows for Pages {
@@ -618,7 +618,7 @@ impl NodeApi for FakeNode {
     }
 }
 
-/// A server on a port of its own, stopped on drop.
+/// A server on its own port, stopped on drop.
 pub struct Running {
     pub address: SocketAddr,
     pub node: Arc<FakeNode>,
@@ -635,11 +635,11 @@ impl Running {
 }
 
 pub async fn start_with(node: FakeNode, options: ServerOptions, router: RouterOptions) -> Running {
-    // As in a node: connections on lanes, what takes long elsewhere.
+    // As in a node: connections on lanes, long work elsewhere.
     start_beside(node, options, router, tokio::runtime::Handle::current()).await
 }
 
-/// Starts a server whose long work is done by `shared`.
+/// Starts a server whose long work runs on `shared`.
 pub async fn start_beside(
     node: FakeNode,
     options: ServerOptions,

@@ -1,4 +1,4 @@
-//! Plugins of the node: it echoes what it was asked, and fills one slot.
+//! Plugins of the fake node: it echoes requests, and fills one slot.
 
 use std::future::ready;
 

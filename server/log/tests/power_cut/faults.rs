@@ -1,4 +1,5 @@
-//! Syncs that fail or get stuck, a disk without room, and the disk itself: one seed, one history.
+//! Syncs that fail or get stuck, a disk without room, and the disk itself: a seed always gives the
+//! same history.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,11 +14,11 @@ use crate::fixture::Random;
 use crate::session::{DIR, End, Model, Session, next_step};
 use crate::{ENTRIES, open};
 
-/// Files whose sync fails in turn.
+/// Files whose syncs fail, one at a time.
 const FAILING: [&str; 7] =
     ["/segments/", "/control", "/mark", "/image-", "/truncated.new", "/identity.new", "/segments/fresh"];
 
-/// Continues until the disk fails; returns how.
+/// Continues until the disk fails; returns the error.
 fn until_failure(session: &mut Session, random: &mut Random) -> Option<LogError> {
     (0..300).find_map(|_| match next_step(session, random) {
         Ok(()) => None,
@@ -42,7 +43,7 @@ fn a_failed_sync_is_final_and_loses_nothing_that_was_promised() {
                         assert!(matches!(again, Err(End::Disk(LogError::DurabilityInDoubt { .. }))), "{again:?}");
                     }
                 }
-                // An image or a note of a truncation was not written: the log is as good as before.
+                // An image or a truncation record was not written: the log is as good as before.
                 Some(LogError::Io { .. }) => {
                     harmless += 1;
                     session.sync().unwrap_or_else(|end| panic!("seed {seed}, {part}: {end:?}"));
@@ -74,7 +75,7 @@ fn a_disk_without_room_loses_nothing_that_was_promised() {
                 }
                 Err(end) => panic!("seed {seed}: {end:?}"),
             }
-            // An operator makes room, or the machine fails first.
+            // The operator makes room, or the machine fails first.
             if random.below(2) == 0 {
                 disk.cut_power();
                 disk.power_on(Survival::Some);

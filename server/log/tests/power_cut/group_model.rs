@@ -1,4 +1,5 @@
-//! What records of Raft groups should add up to, computed in the plainest way, and steps of a replica that writes them.
+//! The expected state of the Raft groups' records, computed in the simplest way, and steps of a replica that writes
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +45,7 @@ pub fn apply(groups: &mut Groups, call: &Call) {
     }
 }
 
-/// Reads what a log has.
+/// Reads the groups that a log contains.
 pub fn found(reader: &LogReader) -> Result<Groups, String> {
     let mut groups = Groups { ended: reader.ended_groups().into_iter().collect(), ..Groups::default() };
     for group in reader.groups() {
@@ -74,7 +75,7 @@ pub fn found(reader: &LogReader) -> Result<Groups, String> {
     Ok(groups)
 }
 
-/// Does what a program does next that follows groups and has no entries of its own.
+/// Performs the next step of a program that follows groups and has no entries of its own.
 pub fn next_step_of_groups(session: &mut Session, random: &mut Random) -> Result<(), End> {
     match random.below(100) {
         0..50 => next_step(session, random),
@@ -100,7 +101,7 @@ fn append_large(session: &mut Session, random: &mut Random) -> Result<(), End> {
     session.call(Call::Append(group, id, random.bytes(bytes)))
 }
 
-/// Compacts all entries of one of the groups, so that it may end.
+/// Compacts all entries of one of the groups, so that the group may end.
 fn compact_all(session: &mut Session, random: &mut Random) -> Result<(), End> {
     let group = current(session, random);
     let (_, compacted) = session.opened.reader.group_bounds(group);
@@ -108,21 +109,21 @@ fn compact_all(session: &mut Session, random: &mut Random) -> Result<(), End> {
     session.call(Call::SetState(group, state))
 }
 
-/// Chooses one of the groups that have not ended: of each node, one incarnation after the other.
+/// Chooses one of the groups that have not ended: for each node, one incarnation after the other.
 fn current(session: &Session, random: &mut Random) -> GroupId {
     let node = NodeId(random.below(4) as u16 + 1);
     let ended = session.opened.reader.ended_groups().into_iter().filter(|group| group.node == node);
     GroupId { node, incarnation: Incarnation(7 + ended.count() as u32) }
 }
 
-/// Does what a replica does next in one of its groups.
+/// Performs the next step of a replica in one of its groups.
 pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> {
     let group = current(session, random);
     let reader = &session.opened.reader;
     let (state, (_, last)) = (reader.group_state(group), reader.group_bounds(group));
     let uncommitted = last.index.saturating_sub(state.commit);
     if group.node == NodeId(4) {
-        // It votes once, and has no entries: its only record must outlive truncations.
+        // It votes once and has no entries: its only record must outlive truncations.
         let voted = GroupState { term: 5, vote: 2, ..GroupState::default() };
         return if state == voted { Ok(()) } else { session.call(Call::SetState(group, voted)) };
     }
@@ -132,7 +133,7 @@ pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> 
     match random.below(14) {
         0..5 => {
             let term = state.term.max(last.term);
-            // Now and then a new leader's entry takes the place of what is not committed.
+            // Occasionally a new leader's entry replaces uncommitted entries.
             let back = if random.below(4) == 0 { uncommitted } else { 0 };
             let index = last.index + 1 - random.below(back + 1);
             let most = if random.below(20) == 0 { 9_000 } else { 300 };

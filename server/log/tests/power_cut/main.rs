@@ -1,8 +1,8 @@
-//! The power is cut after every operation of a history on the simulated disk: every write, every sync, every change of a
-//! name. The log opens, without a salvage; it has everything that a returned sync has promised, unchanged; what it has
-//! besides is the beginning of what was appended; and it can be written again.
+//! The power is cut after every operation of a history on the simulated disk: every write, every sync, every change of
+//! a name. The log opens without a salvage; it contains everything that a returned sync promised, unchanged; anything
+//! else it contains is a prefix of the later appends; and it can be written again.
 //!
-//! `TRIBUNAL_POWER_CUT_SEEDS` tells how many histories there are; 2 by default.
+//! `TRIBUNAL_POWER_CUT_SEEDS` sets the number of histories; 2 by default.
 
 mod faults;
 #[path = "../fixture/mod.rs"]
@@ -22,32 +22,32 @@ use tribunal_types::ControlChange;
 use fixture::Random;
 use session::{End, Model, Session, next_control_step, next_step};
 
-/// Runs after each cut in which some of what was not synced survives.
+/// Runs after each cut in which some of the unsynced writes survive.
 const DRAWS: u64 = 2;
-/// After so many broken promises, a history needs no more crashes.
+/// After this number of broken promises, a history needs no more crashes.
 const BROKEN_MAX: usize = 20;
 
 fn seeds() -> u64 {
     std::env::var("TRIBUNAL_POWER_CUT_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
 }
 
-/// What a disk is left with.
+/// How the disk crashes.
 #[derive(Clone, Copy, Debug)]
 enum Crash {
     /// The power is cut.
     Power(Survival),
-    /// The process is killed, opens the log, syncs, and then the power is cut: what was promised after the restart
-    /// includes what was found.
+    /// The process is killed and reopens the log, syncs, and then the power is cut: the promises after the restart
+    /// include everything recovered.
     Kill,
 }
 
-/// Lets the disk crash and looks at what is left.
+/// Lets the disk crash and checks what survived.
 fn crash(disk: &SimFiles, model: Model, crash: Crash, random: &mut Random) -> Result<(), String> {
     let model = Arc::new(Mutex::new(model));
     match crash {
         Crash::Power(survival) => {
             disk.power_on(survival);
-            // Now and then, a second time while the log is repaired or continued.
+            // Occasionally crash a second time, while the log is being repaired or continued.
             if random.below(2) == 0 {
                 disk.cut_power_after(random.below(16));
                 interrupted(disk, &model, random)?;
@@ -62,7 +62,7 @@ fn crash(disk: &SimFiles, model: Model, crash: Crash, random: &mut Random) -> Re
             disk.power_on(Survival::None);
         }
     }
-    // The log continues, and what it promises now is there after another cut.
+    // The log continues, and its new promises survive another cut.
     let mut session = open(disk, &model)?;
     let mut append = || {
         session.append_control(ControlChange::Lost)?;
@@ -101,12 +101,12 @@ fn interrupted(disk: &SimFiles, model: &Arc<Mutex<Model>>, random: &mut Random) 
 #[derive(Clone, Default)]
 struct Crashes {
     seed: u64,
-    /// What the log owes.
+    /// The state that the log owes.
     model: Arc<Mutex<Model>>,
     broken: Arc<Mutex<Vec<String>>>,
     count: Arc<AtomicU64>,
     operations: Arc<Mutex<BTreeMap<Operation, u64>>>,
-    /// A planted bug, which the restarted program has, too, and what it breaks.
+    /// A planted bug, which the restarted program also has, and the promise that it breaks.
     bug: Option<(Omission, &'static str)>,
 }
 
@@ -120,7 +120,7 @@ impl Crashes {
         disk.observe(move |operation, path| crashes.after(operation, path, &watched));
     }
 
-    /// Fails if a promise is broken; returns which operations there were.
+    /// Fails if a promise is broken; returns the number of operations by kind.
     fn finish(&self) -> BTreeMap<Operation, u64> {
         let broken = self.broken.lock();
         assert!(broken.is_empty(), "{} promises are broken:\n{}", broken.len(), broken.join("\n"));
@@ -172,15 +172,15 @@ type Step = fn(&mut Session, &mut Random) -> Result<(), End>;
 struct History {
     step: Step,
     steps: u32,
-    /// The program restarts after so many.
+    /// The program restarts after this number of steps.
     restart: u32,
 }
 
 /// Entries, outcomes, images, truncation, and some control entries.
 const ENTRIES: History = History { step: next_step, steps: 300, restart: 90 };
-/// Control entries, many of which are dead soon.
+/// Control entries, many of which soon become dead.
 const CONTROL: History = History { step: next_control_step, steps: 70, restart: 40 };
-/// Records of groups, and nothing else: entries that are replaced and compacted, groups that end, truncation.
+/// Records of groups and nothing else: replaced and compacted entries, ending groups, truncation.
 const GROUPS: History = History { step: group_model::next_step_of_groups, steps: 400, restart: 110 };
 
 impl History {
@@ -198,7 +198,7 @@ impl History {
         Ok(())
     }
 
-    /// Plays it with a crash after every operation; returns which operations there were.
+    /// Plays it with a crash after every operation; returns the number of operations by kind.
     fn crash_everywhere(self, seed: u64) -> BTreeMap<Operation, u64> {
         let (disk, crashes) = (SimFiles::new(seed), Crashes::of(seed));
         crashes.watch(&disk);
@@ -294,7 +294,7 @@ fn a_power_cut_within_a_record_that_spans_segments_leaves_a_log_that_opens() {
     }
 }
 
-/// The same calls as those of a log that has the bug; some crash shows it.
+/// The calls are those of a log that has the bug; some crash exposes it.
 #[test]
 fn every_planted_bug_is_noticed() {
     let bugs = [
@@ -302,7 +302,7 @@ fn every_planted_bug_is_noticed() {
         (Omission::SyncData("/control"), ENTRIES, "promised"),
         (Omission::DataAfterMark, ENTRIES, "was acknowledged"),
         (Omission::SyncAll("/segments/fresh"), ENTRIES, "is cut"),
-        // Of both copies: one of them is enough.
+        // For both copies: one of them is enough.
         (Omission::SyncAll("/control."), CONTROL, "both copies of its control log"),
         (Omission::SyncAll("/identity.new"), ENTRIES, "identity"),
         (Omission::SyncAll("/truncated.new"), ENTRIES, "truncated"),

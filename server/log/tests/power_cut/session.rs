@@ -1,4 +1,4 @@
-//! One run of a program that uses the log, and what the log owes it.
+//! One run of a program that uses the log, and the state that the log owes it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -18,14 +18,14 @@ use crate::group_model::{self, Call, Groups};
 
 pub const DIR: &str = "/data/tribunal/log";
 
-/// What was appended, and how much of it a returned sync has promised.
+/// Everything appended, and how much of it a returned sync has promised.
 #[derive(Clone, Default)]
 pub struct Model {
     id: Option<LogId>,
     /// From epoch 1 on.
     pub entries: Vec<Arc<Batch>>,
     pub entries_synced: usize,
-    /// Of the entries that are not empty, in their order.
+    /// Outcomes of the entries that are not empty, in order.
     pub outcomes: Vec<EpochOutcome>,
     outcomes_synced: usize,
     pub control: Vec<ControlEntry>,
@@ -33,10 +33,10 @@ pub struct Model {
     /// Indices of control entries that may be left out.
     pub dead: BTreeSet<u64>,
     first_key: Option<u64>,
-    /// Calls of replicas, in their order. A vote that is promised is one that was told to others.
+    /// Calls of replicas, in order. A promised vote is one that was sent to other nodes.
     calls: Vec<Call>,
     calls_synced: usize,
-    /// Newest image that is promised.
+    /// Newest promised image.
     image: Option<Epoch>,
     /// Below this, entries may be missing.
     truncated: Epoch,
@@ -45,20 +45,20 @@ pub struct Model {
 /// Why a run ended.
 #[derive(Debug)]
 pub enum End {
-    /// The disk failed: it has no power, no room, or a sync failed.
+    /// The disk failed: it has no power or no room, or a sync failed.
     Disk(LogError),
     /// The log broke its promise.
     Broken(String),
 }
 
 pub struct Session {
-    /// Shared with what watches the disk.
+    /// Shared with the disk's observer.
     pub model: Arc<Mutex<Model>>,
     pub opened: Opened,
     keyer: RowKeyer,
 }
 
-/// Retains no more than images need, and little of what groups have compacted.
+/// Returns options that retain no more than images need, and little of the groups' compacted entries.
 pub fn options() -> LogOptions {
     LogOptions { retention_ms: 0, retention_bytes: 30_000, ..LogOptions::default() }
 }
@@ -70,7 +70,7 @@ pub fn image(epoch: Epoch) -> StateImage {
 }
 
 impl Session {
-    /// Opens the log and compares it with what it owes. What is there besides counts as appended from here on.
+    /// Opens the log and compares it with what it owes. Anything beyond that counts as appended from here on.
     pub fn open(disk: &SimFiles, model: &Arc<Mutex<Model>>) -> Result<Self, End> {
         let opened = open_on(&disk.as_files(), Path::new(DIR), &options());
         let opened = opened.map_err(|error| match error {
@@ -124,7 +124,7 @@ impl Session {
     fn compare_entries(&self, model: &mut Model) -> Result<(), String> {
         let opened = &self.opened;
         let mut first = None;
-        // How many of the entries, and of the outcomes, there are.
+        // The number of entries and of outcomes found.
         let (mut entries, mut outcomes) = (0, 0);
         let mut without_outcome = false;
         for entry in opened.reader.entries_from(Epoch(1)) {
@@ -183,7 +183,7 @@ impl Session {
         Ok(())
     }
 
-    /// Checks that the groups are as they were after some call, and not before the last one that is promised.
+    /// Checks that the groups are in the state after some call that is not before the last promised one.
     fn compare_groups(&self, model: &mut Model) -> Result<(), String> {
         let found = group_model::found(&self.opened.reader)?;
         let mut groups = Groups::default();
@@ -220,7 +220,7 @@ impl Session {
         let controls = self.model.lock().control.len() as u64;
         let mut batch = Batch { group, first, last, clock_ms, ..Batch::default() };
         for n in 0..txns {
-            // Two logs that part are told apart by their content.
+            // Two logs that diverge differ in their content.
             let seed = first.0 << 16 | n << 8 | controls & 0xFF;
             batch.push(&request(&self.keyer, seed, 2, value_bytes), Csn::new(clock_ms * 1000 + n, NodeId(1)));
         }
@@ -300,7 +300,7 @@ impl Session {
         self.opened.writer.idle_mark().map_err(End::Disk)
     }
 
-    /// Writes an image of the last epoch that is decided.
+    /// Writes an image of the last decided epoch.
     pub fn write_image(&mut self) -> Result<(), End> {
         let last = self.model.lock().outcomes.last().map(|outcome| outcome.epoch);
         let Some(epoch) = last else { return Ok(()) };
@@ -320,7 +320,7 @@ impl Session {
         Ok(())
     }
 
-    /// Truncates what the images cover.
+    /// Truncates the epochs that the images cover.
     pub fn truncate(&mut self) -> Result<(), End> {
         let below = {
             let mut model = self.model.lock();
@@ -342,7 +342,7 @@ impl Model {
         self.calls.iter().filter(|call| matches!(call, Call::Forget(_))).count()
     }
 
-    /// Everything is promised: a sync returned.
+    /// Marks everything as promised: a sync returned.
     fn promise(&mut self) {
         self.entries_synced = self.entries.len();
         self.outcomes_synced = self.outcomes.len();
@@ -360,7 +360,7 @@ impl Model {
     }
 }
 
-/// Does what a program does next that adds much to the control log.
+/// Performs the next step of a program that adds much to the control log.
 pub fn next_control_step(session: &mut Session, random: &mut Random) -> Result<(), End> {
     match random.below(100) {
         // Two chunks.
@@ -374,7 +374,7 @@ pub fn next_control_step(session: &mut Session, random: &mut Random) -> Result<(
     }
 }
 
-/// Does what a program does next.
+/// Performs the next step of a program.
 pub fn next_step(session: &mut Session, random: &mut Random) -> Result<(), End> {
     match random.below(150) {
         0..30 => session.append(1 + random.below(24), 1 + random.below(3), random.below(300) as usize),

@@ -1,4 +1,5 @@
-//! Snapshot isolation with bounded staleness: beyond the level's rules, a snapshot must not be older than so many epochs.
+//! Snapshot isolation with bounded staleness: beyond the level's rules, a snapshot must not be older than `epochs_max`
+//! epochs.
 
 use serde::Deserialize;
 use tribunal_plugin_sdk::validator::{
@@ -6,16 +7,16 @@ use tribunal_plugin_sdk::validator::{
 };
 use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};
 
-/// A reason of this plugin's own: clients see `plugin:1`.
+/// A reason specific to this plugin: clients see `plugin:1`.
 const TOO_STALE: u8 = 1;
-/// `add` in a write's `kind`.
+/// The value of `add` in a write's `kind`.
 const ADD: u8 = 4;
 
 /// The validator.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BoundedStaleness {
-    /// Epochs that may lie between a snapshot and the epoch that resolves.
+    /// Maximum epochs between a snapshot and the epoch that resolves.
     #[serde(default = "some")]
     epochs_max: u64,
 }

@@ -1,4 +1,5 @@
-//! A LogAdaptor of the right types that breaks what types cannot say: its configuration names the promise.
+//! A LogAdaptor with the right types that breaks a promise which types cannot express: its configuration names the
+//! promise.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,14 +7,14 @@ use serde::Deserialize;
 use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
-/// How often this instance was asked to encode.
+/// The number of `encode` calls of this instance.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 /// The adaptor.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LyingAdaptor {
-    /// What it breaks; nothing if left out.
+    /// The promise that it breaks; none if omitted.
     #[serde(default)]
     breaks: String,
 }

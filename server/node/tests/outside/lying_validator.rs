@@ -1,5 +1,5 @@
-//! A validator of the right types that breaks what types cannot express: its configuration names the promise. Without a
-//! configuration it accepts whatever it sees.
+//! A validator with the right types that breaks a promise which types cannot express: its configuration names the
+//! promise. Without a configuration, it accepts everything.
 
 use serde::Deserialize;
 use tribunal_plugin_sdk::validator::{Evidence, Groups, NO_WITNESS, READ_CONFLICT, Validation, judge_each};
@@ -9,7 +9,7 @@ use tribunal_plugin_sdk::{Fault, Plugin, Validator, config};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LyingValidator {
-    /// What it breaks: `nothing`, or a promise; its level if left out.
+    /// The promise that it breaks, or `nothing`; by default its level's.
     #[serde(default = "level")]
     breaks: String,
 }

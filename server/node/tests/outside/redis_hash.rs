@@ -1,14 +1,14 @@
-//! Rows as Redis hashes: each row is an object, each of its fields a field of the hash, with the row's version beside
-//! them, and the trace that wrote it, if there was one. One script writes the hashes and moves the watermark. Rows that are
-//! no objects are refused.
+//! Rows as Redis hashes: each row is an object, each of its fields a field of the hash, plus the row's version, and the
+//! trace that wrote it, if any. One script writes the hashes and moves the watermark. Rows that are not objects are
+//! refused.
 
 use serde::Deserialize;
 use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue, Row, kind};
 use tribunal_plugin_sdk::traces::Traces;
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
-/// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then per row the number of its fields and
-/// each field's name and value; a row without fields is deleted.
+/// KEYS: the watermark, then a key per row. ARGV: the watermark before and after, then per row the number of its fields
+/// and each field's name and value; a row without fields is deleted.
 const APPLY: &str = r"
 local at = redis.call('GET', KEYS[1]) or '0'
 if at ~= ARGV[1] then return redis.error_reply('MOVED ' .. at) end
@@ -28,7 +28,7 @@ return redis.status_reply('OK')";
 /// The adaptor.
 #[derive(Debug, Deserialize)]
 pub struct RedisHash {
-    /// What every row's key starts with. Each store has to name one.
+    /// Prefix of every row's key. Each store must specify one.
     prefix: String,
 }
 
@@ -51,7 +51,7 @@ fn command(arguments: &[Vec<u8>]) -> Command {
     Command::Resp(pipeline)
 }
 
-/// Number of fields, then names and values.
+/// Returns the number of fields, then names and values.
 fn fields(row: Row<'_>, trace: Option<&str>) -> Result<Vec<Vec<u8>>, Fault> {
     let shown = String::from_utf8_lossy(row.key);
     match row.kind {

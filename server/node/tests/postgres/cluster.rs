@@ -29,7 +29,7 @@ fn load(node: &Node, worker: u16, stop: &AtomicBool) {
     }
 }
 
-/// Waits until all nodes that run name the same one, and returns it. It is not the one that is excluded.
+/// Waits until all running nodes name the same pushing node, other than the excluded one, and returns it.
 fn pusher(cluster: &Cluster, not: u64) -> u64 {
     eventually("all nodes to name the one that pushes", || {
         let mut named = cluster.running().map(|node| node.get("/v1/stores/shop").body["push"]["node"].as_u64());

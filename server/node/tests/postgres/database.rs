@@ -1,4 +1,4 @@
-//! A PostgreSQL for the test, a node that can log in there, and the final state of both.
+//! A PostgreSQL for the test, a node with a login, and the final state of both.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,17 +9,18 @@ use serde_json::{Value, json};
 use crate::postgres_server::{DATABASE, PostgresServer, ROLE};
 use crate::support::{Node, eventually};
 
-/// A database and a runtime to ask it.
+/// A database and a runtime to query it.
 pub struct Database {
     pub server: PostgresServer,
     runtime: tokio::runtime::Runtime,
 }
 
-/// One row of an answer, as text.
+/// One row of a result, as text.
 pub type Cells = Vec<Option<String>>;
 
 impl Database {
-    /// Starts one; `None`, and a line that is counted, where there is no PostgreSQL.
+    /// Starts one; returns `None` and prints a line, which is counted, if PostgreSQL is not
+    /// installed.
     pub fn start() -> Option<Database> {
         let server = match PostgresServer::start(&[]) {
             Ok(server) => server,
@@ -51,13 +52,13 @@ impl Database {
         })
     }
 
-    /// Returns the only cell of an answer.
+    /// Returns the only cell of a result.
     pub fn cell(&self, text: &str) -> String {
         let rows = self.sql(text);
         rows.into_iter().flatten().flatten().next().unwrap_or_else(|| panic!("{text}: nothing"))
     }
 
-    /// Returns the address as a declaration says it.
+    /// Returns the address as in a declaration.
     pub fn endpoint(&self) -> String {
         format!("postgres://{}/{DATABASE}", self.server.address())
     }
@@ -72,7 +73,7 @@ impl Database {
         self.spawn(data, role, self.server.password())
     }
 
-    /// Starts a node that believes to know the password.
+    /// Starts a node with this password.
     pub fn node_with(&self, data: &Path, password: &str) -> Node {
         self.spawn(data, ROLE, password)
     }
@@ -109,12 +110,12 @@ pub fn caught_up(node: &Node, store: &str) {
     });
 }
 
-/// Waits until the push has stopped and returns why.
+/// Waits until the push has stopped; returns the reason.
 pub fn stopped(node: &Node, store: &str) -> String {
     in_state(node, store, "stopped")
 }
 
-/// Waits until the push is in a state with an error and returns it.
+/// Waits until the push is in a state with an error; returns the error.
 pub fn in_state(node: &Node, store: &str, state: &str) -> String {
     eventually(&format!("the push to be {state}"), || {
         let push = node.get(&format!("/v1/stores/{store}")).body["push"].clone();

@@ -1,5 +1,5 @@
-//! Rows that do not fit their table, and a database that refuses: the push stops or waits, and reports the record and
-//! the reason; nothing of that record or of later ones is applied.
+//! Rows that do not fit their table, and a database that returns errors: the push stops or waits, and reports the
+//! record and the reason; nothing of that record or of later ones is applied.
 
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn a_record_that_does_not_fit_is_named_and_not_skipped() {
         commit(&node, &[put("doc/after", json!(1))]);
         let said = stopped(&node, "shop");
         assert!(said.contains("LSN 2 ") && said.contains(reason), "{key}: {said}");
-        // What is acknowledged is told by way of the sequencer, that the push has stopped is not.
+        // The acknowledgement is reported through the sequencer, the stop is not.
         let status = eventually("the acknowledgement of what fits", || {
             Some(node.get("/v1/stores/shop").body).filter(|status| status["acked_lsn"] == "1")
         });
@@ -103,7 +103,7 @@ fn adding_the_column_lets_the_record_pass() {
     assert_eq!(rows, [vec![cell("1"), cell("a"), None], vec![cell("2"), cell("b"), cell("7")]]);
 }
 
-/// A trigger that answers with any SQLSTATE that a test writes into the table `trouble`.
+/// A trigger that raises any SQLSTATE that a test writes into the table `trouble`.
 const TROUBLE: &str = "CREATE TABLE trouble (state text);
     CREATE FUNCTION in_trouble() RETURNS trigger LANGUAGE plpgsql AS $$
     DECLARE s text; BEGIN SELECT state INTO s FROM trouble;
@@ -153,7 +153,7 @@ fn temporary_errors_are_retried_and_permanent_ones_are_named() {
     let node = database.node(dir.path());
     let said = stopped(&node, "shop");
     assert!(said.contains("42P01") && said.contains("bring the table back"), "an empty one would hide a loss: {said}");
-    // As it says: without its line in the watermarks everything is pushed again.
+    // As documented: without its watermark row, everything is pushed again.
     database.sql("DELETE FROM tribunal_watermark");
     node.kill();
     let node = database.node(dir.path());

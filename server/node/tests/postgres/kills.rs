@@ -9,7 +9,7 @@ use crate::database::{Database, caught_up};
 use crate::support::{Node, eventually, new_id};
 use crate::{put, tables, tables_equal_the_log};
 
-/// Commits until told to stop, or until the node is gone. Every kind of change, on rows that collide.
+/// Commits until told to stop, or until the node is down: every kind of change, on rows that collide.
 fn load(node: &Node, worker: u64, round: u64, stop: &AtomicBool, committed: &AtomicU64) {
     for n in 0_u64.. {
         if stop.load(Ordering::Relaxed) {
@@ -55,7 +55,7 @@ fn either_side_killed_at_any_moment_leaves_tables_that_equal_the_log() {
                 let (node, stop, committed) = (&node, &stop, &committed);
                 scope.spawn(move || load(node, worker, round, stop, committed));
             }
-            // Spread over start-up, the first request, and full load.
+            // Spread the kills over start-up, the first request, and full load.
             std::thread::sleep(Duration::from_millis(round * 53 % 330));
             match round % 3 {
                 0 => node.signal("KILL"),
@@ -82,7 +82,7 @@ fn either_side_killed_at_any_moment_leaves_tables_that_equal_the_log() {
     let committed = committed.into_inner();
     println!("{kills} kills, {committed} acknowledged commits, the tables equal the log");
     assert!(committed > kills, "the load must have got through");
-    // What was acknowledged was counted, whatever died in between.
+    // Every acknowledged commit was counted, whichever process died in between.
     let all: i64 = database.cell("SELECT n FROM counter WHERE key = 'all'").parse().expect("an integer");
     assert!(all >= i64::try_from(committed).expect("few"), "{all} of {committed}");
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use database::{Database, caught_up, in_state, replayed, stopped};
 use support::eventually;
 
-/// One table of JSON, one of typed columns, one of counters.
+/// Returns one table of JSON, one of typed columns, one of counters.
 fn tables() -> Value {
     json!([
         {"table": "docs", "prefix": "doc/"},
@@ -165,7 +165,7 @@ fn a_watermark_of_another_log_is_not_touched() {
     (0..3).for_each(|value| write(&node, value));
     caught_up(&node, "shop");
     node.kill();
-    // A new log that soon is longer than the old one: only the id distinguishes them.
+    // A new log that soon gets longer than the old one: only the id distinguishes them.
     let node = database.node(new.path());
     assert_eq!(node.put("/v1/stores/shop", &json!({})).status, 201);
     (10..20).for_each(|value| write(&node, value));
@@ -174,7 +174,7 @@ fn a_watermark_of_another_log_is_not_touched() {
     assert!(said.contains("filled by another log") && said.contains("tribunal_watermark"), "{said}");
     assert_eq!(database.cell("SELECT value FROM docs WHERE key = 'a'"), "2");
     node.kill();
-    // The old one is still welcome.
+    // The old log is still accepted.
     let node = database.node(old.path());
     write(&node, 4);
     caught_up(&node, "shop");

@@ -21,7 +21,7 @@ fn a_table_is_filled_by_one_store_only() {
     (0..5).for_each(|n| commit(&node, "a", "put", "k", n));
     caught_up(&node, "a");
     let all = "SELECT string_agg(key || value, ' ' ORDER BY key) FROM tribunal_rows";
-    // The same table, also by its full name, or among others.
+    // The same table, also under its full name, or among other tables.
     for tables in [
         rows.clone(),
         json!([{"table": "public.tribunal_rows"}]),
@@ -69,7 +69,7 @@ fn a_store_of_the_same_name_in_another_namespace_is_another_store() {
     let said = stopped(&node, "a");
     assert!(said.contains("the store `a#99` of this log; this one is `a`"), "{said}");
     assert_eq!(database.cell("SELECT value FROM rows WHERE key = 'k0'"), "0");
-    // Its own row among other tables counts as taken, too.
+    // A watermark row with its table among other tables counts as taken, too.
     database.declare(&node, "a", &json!([{"table": "rows"}, {"table": "more", "prefix": "m/"}]));
     let said = eventually("a refusal", || Some(stopped(&node, "a")).filter(|said| said.contains("another one")));
     assert!(said.contains("row of store `a`, tables \"rows\"") && said.contains(" a#99."), "{said}");

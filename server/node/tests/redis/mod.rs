@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
-/// A running Redis. Killed by its process id when dropped.
+/// A running Redis. Killed by its process id on drop.
 pub struct Redis {
     process: Child,
     port: u16,
@@ -12,7 +12,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts a server; `None`, and a word about it, if the machine has none.
+    /// Starts a server; returns `None` and prints a message if none is installed.
     pub fn start() -> Option<Redis> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let port = crate::support::cluster::free_port();
@@ -50,7 +50,7 @@ impl Redis {
         fields
     }
 
-    /// Asks one question in the inline form; returns the strings of the answer.
+    /// Sends one query in the inline form; returns the strings of the reply.
     fn ask(&self, question: &str) -> Vec<Option<String>> {
         let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", self.port)).expect("it listens"));
         stream.get_mut().write_all(format!("{question}\r\n").as_bytes()).expect("sent");

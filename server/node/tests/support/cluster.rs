@@ -15,21 +15,21 @@ use super::faulty_proxy::{Link, Links};
 use super::wrong_clock::Clocks;
 use super::{Node, eventually};
 
-/// A cluster. Its nodes are killed when it is dropped.
+/// A cluster. Its nodes are killed on drop.
 pub struct Cluster {
     dir: tempfile::TempDir,
     /// Each node, while it runs.
     nodes: Vec<Option<Node>>,
-    /// What its nodes read as the time, if it is not the true one.
+    /// The nodes' clocks, if they differ from the true time.
     pub clocks: Option<Clocks>,
 }
 
-/// Returns the address of a port that is free.
+/// Returns the address of a free port.
 pub fn free_address() -> String {
     format!("127.0.0.1:{}", free_port())
 }
 
-/// Returns a port that is free, below those that the system gives to others.
+/// Returns a free port below the ephemeral range.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -71,17 +71,17 @@ impl Cluster {
         Cluster { dir, nodes: (0..count).map(|_| None).collect(), clocks: None }
     }
 
-    /// Takes over the files of a cluster that begins with one node; starts none.
+    /// Takes over the files of a cluster that starts with one node; starts none.
     pub fn adopted(dir: tempfile::TempDir) -> Cluster {
         Cluster { dir, nodes: vec![None], clocks: None }
     }
 
-    /// Starts `count` nodes with an embedded store `kv`, and waits until all of them take transactions.
+    /// Starts `count` nodes with an embedded store `kv`, and waits until all of them accept transactions.
     pub fn start(count: u16) -> Cluster {
         Cluster::start_with(count, "")
     }
 
-    /// Starts them with more configuration.
+    /// Starts them with additional configuration.
     pub fn start_with(count: u16, more: &str) -> Cluster {
         let mut cluster = Cluster::prepare(count);
         for id in cluster.ids() {
@@ -93,12 +93,12 @@ impl Cluster {
         cluster
     }
 
-    /// Starts them so that each reaches each other one through a link of its own.
+    /// Starts them so that each node reaches each other one through a separate link.
     pub fn start_linked(count: u16) -> (Cluster, Links) {
         Cluster::start_linked_at(count, None)
     }
 
-    /// Starts them so, with clocks of their own.
+    /// The same, with separate clocks.
     pub fn start_linked_at(count: u16, clocks: Option<Clocks>) -> (Cluster, Links) {
         let mut cluster = Cluster::prepare(count);
         cluster.clocks = clocks;
@@ -131,7 +131,7 @@ impl Cluster {
         self.ready();
     }
 
-    /// Starts all nodes that do not run. Those of a new cluster wait for each other.
+    /// Starts all nodes that are not running. Nodes of a new cluster wait for each other.
     pub fn start_all(&mut self) {
         let missing: Vec<u16> = self.ids().filter(|id| self.nodes[usize::from(id - 1)].is_none()).collect();
         let started: Vec<_> = std::thread::scope(|scope| {
@@ -143,13 +143,13 @@ impl Cluster {
         }
     }
 
-    /// Starts one node, although others may not run.
+    /// Starts one node, even if other nodes are not running.
     pub fn start_node(&mut self, id: u16) {
         let node = Node::spawn(self.command(id)).unwrap_or_else(|stderr| panic!("node {id}: {stderr}"));
         self.nodes[usize::from(id - 1)] = Some(node);
     }
 
-    /// Adds a node by the command line, which writes its files; returns its number. It does not run yet.
+    /// Adds a node through the command line, which writes its files; returns its number. It is not started yet.
     pub fn add(&mut self) -> u16 {
         let urls: Vec<&str> = self.running().map(|node| &*node.url).collect();
         let added = Command::new(env!("CARGO_BIN_EXE_tribunal"))
@@ -165,12 +165,13 @@ impl Cluster {
         id
     }
 
-    /// Removes a node by the command line, asked of the others, and waits until that is complete.
+    /// Removes a node through the command line, by request to the other nodes, and waits until that is complete.
     pub fn remove(&self, id: u16) {
         self.change(id, "remove");
     }
 
-    /// Drains, resumes or removes a node by the command line, asked of the others, and waits until that is complete.
+    /// Drains, resumes or removes a node through the command line, by request to the other nodes, and waits until that
+    /// is complete.
     pub fn change(&self, id: u16, what: &str) {
         let others = (1..).zip(&self.nodes).filter(|(other, _)| *other != id);
         let urls: Vec<&str> = others.filter_map(|(_, node)| node.as_ref()).map(|node| &*node.url).collect();
@@ -210,7 +211,7 @@ impl Cluster {
         self.nodes[usize::from(id - 1)] = Some(node);
     }
 
-    /// Takes a node out, to kill or to stop it.
+    /// Removes a node from the cluster's list, to kill or to stop it.
     pub fn take(&mut self, id: u16) -> Node {
         self.nodes[usize::from(id - 1)].take().expect("it runs")
     }
@@ -219,7 +220,7 @@ impl Cluster {
         self.nodes.iter().flatten()
     }
 
-    /// Waits until all nodes that run take transactions and know the store `kv`.
+    /// Waits until all running nodes accept transactions and know the store `kv`.
     pub fn ready(&self) {
         for node in self.running() {
             eventually("a node to be ready", || {
@@ -229,10 +230,10 @@ impl Cluster {
         }
     }
 
-    /// Waits until all nodes that run have decided the same, and returns that.
+    /// Waits until all running nodes have decided the same epochs, and returns that state.
     pub fn settled(&self) -> Value {
         eventually("all nodes to decide the same", || {
-            // One that copies the state of another is away for a moment.
+            // A node that copies another node's state is briefly unreachable.
             let mut states = self.running().map(|node| {
                 let info = node.try_get("/v1/cluster").ok()?.body;
                 Some(json!([info["epoch"], info["digest"]]))

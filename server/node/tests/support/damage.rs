@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use tribunal_codec::Reader;
 
-/// Returns where the chunks of entries (`T`) or outcomes (`O`) begin in the first segment.
+/// Returns the offsets at which the chunks of entries (`T`) or outcomes (`O`) begin in the first segment.
 pub fn chunks(data: &Path, kind: u8) -> (PathBuf, Vec<usize>) {
     let segment = data.join("log/segments/log-0000000000000000");
     let bytes = fs::read(&segment).unwrap();
     let (mut found, mut at) = (Vec::new(), 0);
-    // From chunk to chunk: what one contains, and its checksum, may look like the beginning of another.
+    // From chunk to chunk: the content and checksum of one may look like the beginning of another.
     while at < bytes.len() {
         let length = length(&bytes[at..]);
         if length.is_some() && bytes[at + 1] == kind {
@@ -21,7 +21,7 @@ pub fn chunks(data: &Path, kind: u8) -> (PathBuf, Vec<usize>) {
     (segment, found)
 }
 
-/// Returns the length of the chunk that the bytes begin with; `None` if they begin with another one than a whole payload's.
+/// Returns the length of the chunk at the start of the bytes; `None` if it is not the chunk of a whole payload.
 fn length(bytes: &[u8]) -> Option<usize> {
     let mut reader = Reader::new(bytes);
     let [magic, kind, ..]: [u8; 6] = reader.array("frame").ok()?;

@@ -1,5 +1,5 @@
 //! TCP proxies between the nodes of a cluster, one per direction: node A dials node B through the link from A to B, and
-//! sends to B on that connection only. Each link can be cut, go silent, be slow, or reset its connections.
+//! sends to B only on that connection. Each link can be cut, silent or slow, or reset its connections.
 //!
 //! As in TCP, no byte is lost or changed on a connection that stays up: bytes held back by a silent link arrive later.
 
@@ -11,24 +11,24 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Pieces that one direction of a connection holds; then its sender has to wait.
+/// Pieces that one direction of a connection buffers before its sender blocks.
 const PIECES_MAX: usize = 256;
 const PIECE_BYTES: usize = 16 << 10;
 
-/// What is wrong with a link.
+/// The fault of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// No fault.
     None,
     /// Connections are dropped, and new ones closed at once.
     Cut,
-    /// Connections are accepted and stay, and nothing arrives.
+    /// Connections are accepted and stay open, but nothing arrives.
     Silent,
-    /// Everything arrives so much later, in both directions of a connection.
+    /// Everything arrives with this delay, in both directions of a connection.
     Slow(Duration),
 }
 
-/// A proxy in front of one listener. It stops when it is dropped.
+/// A proxy in front of one listener. It stops on drop.
 pub struct Link {
     shared: Arc<Shared>,
     address: SocketAddr,
@@ -38,14 +38,14 @@ struct Shared {
     target: SocketAddr,
     state: Mutex<State>,
     changed: Condvar,
-    /// Bytes that were passed on.
+    /// Bytes forwarded.
     bytes: AtomicU64,
     connections: AtomicU64,
 }
 
 struct State {
     fault: Fault,
-    /// Connections of an earlier one are reset.
+    /// Connections of earlier generations are reset.
     generation: u64,
     open: Vec<TcpStream>,
     closed: bool,
@@ -73,7 +73,7 @@ impl Link {
         self.address
     }
 
-    /// Changes what is wrong with it.
+    /// Changes its fault.
     pub fn set(&self, fault: Fault) {
         self.shared.state.lock().unwrap().fault = fault;
         self.shared.changed.notify_all();
@@ -82,23 +82,23 @@ impl Link {
         }
     }
 
-    /// Drops all connections as they are, in the middle of a frame if need be; they may be made again.
+    /// Drops all connections immediately, even in the middle of a frame; clients may reconnect.
     pub fn reset(&self) {
         let mut state = self.shared.state.lock().unwrap();
         state.generation += 1;
         for socket in state.open.drain(..) {
-            // One that is closed already needs no more.
+            // An error means that it is already closed.
             let _ = socket.shutdown(Shutdown::Both);
         }
         self.shared.changed.notify_all();
     }
 
-    /// Returns how many bytes were passed on so far, in both directions.
+    /// Returns the bytes forwarded so far, in both directions.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns how many connections were made through it so far.
+    /// Returns the number of connections made through it so far.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
@@ -108,7 +108,7 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.shared.state.lock().unwrap().closed = true;
         self.reset();
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -126,7 +126,7 @@ impl Shared {
             if fault == Fault::Cut {
                 continue;
             }
-            // A node that does not run is not connected with.
+            // The node is not running: drop the connection.
             let Ok(target) = TcpStream::connect_timeout(&self.target, Duration::from_secs(1)) else { continue };
             let _ = self.join(socket, target);
         }
@@ -150,7 +150,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Passes on what arrives, in one direction of a connection.
+    /// Forwards data in one direction of a connection.
     fn pump(self: &Arc<Shared>, from: TcpStream, to: TcpStream, generation: u64) {
         let (pieces, arrived) = sync_channel(PIECES_MAX);
         let (reading, writing) = (Arc::clone(self), Arc::clone(self));
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// The links between all nodes, by the node that dials and the one that is dialled.
+/// The links between all nodes, by dialling and dialled node.
 pub struct Links(BTreeMap<(u16, u16), Link>);
 
 impl Links {
@@ -214,12 +214,12 @@ impl Links {
         self.0.values().for_each(|link| link.set(fault));
     }
 
-    /// Returns how many bytes all of them have passed on.
+    /// Returns the bytes that all of them have forwarded.
     pub fn bytes(&self) -> u64 {
         self.0.values().map(Link::bytes).sum()
     }
 
-    /// Returns how many connections were made through them.
+    /// Returns the number of connections made through them.
     pub fn connections(&self) -> u64 {
         self.0.values().map(Link::connections).sum()
     }

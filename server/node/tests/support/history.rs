@@ -1,4 +1,4 @@
-//! The answers that clients of a cluster received, and the check that all of them are true afterwards.
+//! The responses that clients of a cluster received, and the check that all of them are true afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -27,14 +27,15 @@ pub fn until_decided(nodes: &[&Node], id: &str, body: &Value) -> Value {
     })
 }
 
-/// Puts a row through one node, which may have to be asked again: its log may just go back to it.
+/// Puts a row through one node, with retries: its log may just be returning to it.
 pub fn put(node: &Node, key: &str, value: i64) {
     let body = json!({"writes": [{"op": "put", "store": "kv", "key": key, "value": value}]});
     assert_eq!(until_decided(&[node], &new_id(), &body)["status"], "committed");
 }
 
-/// Halts the other nodes and posts a commit, of which no majority learns then; returns when the node has taken it in. One that
-/// misses the others before it has the commit refuses it: then they go on for a while, and it is posted again.
+/// Halts the other nodes and posts a commit, which then reaches no majority; returns when the node has accepted it. If
+/// the node misses the other nodes before it receives the commit, it refuses the commit: the other nodes are then
+/// resumed for a while, and it is posted again.
 pub fn taken_in_alone<'scope>(
     scope: &'scope Scope<'scope, '_>,
     node: &'scope Node,
@@ -57,16 +58,16 @@ pub fn taken_in_alone<'scope>(
     })
 }
 
-/// What clients were told: the verdict of each id, by the key that it inserts.
+/// The verdicts that clients received, with their ids, by the key that each commit inserts.
 pub type Told = Mutex<BTreeMap<String, (String, Option<Value>)>>;
 
-/// Counts what was acknowledged, of the keys that count.
+/// Counts the acknowledged commits whose keys count.
 pub fn acknowledged(told: &Told, counts: impl Fn(&str) -> bool) -> usize {
     let told = told.lock().unwrap();
     told.iter().filter(|(key, (_, verdict))| verdict.is_some() && counts(key)).count()
 }
 
-/// Commits at one node until it is told to stop.
+/// Commits at one node until told to stop.
 pub fn load(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
     for n in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -82,7 +83,8 @@ pub fn load(node: &Node, name: &str, told: &Told, stop: &AtomicBool) {
     }
 }
 
-/// Checks on every node that its log is that of all, that what was acknowledged is there, and that ids tell the rest.
+/// Checks that all nodes have the same log, that it contains every acknowledged commit, and that the ids' statuses
+/// match it.
 pub fn check(cluster: &Cluster, told: &Told) -> usize {
     cluster.settled();
     let logs: Vec<Vec<Value>> = cluster.running().map(|node| node.log_of("kv")).collect();
@@ -103,7 +105,7 @@ pub fn check(cluster: &Cluster, told: &Told) -> usize {
             }
             None => {
                 for node in cluster.running() {
-                    // A node whose log just goes back to it is asked again.
+                    // A node whose log is just returning to it is queried again.
                     let status = eventually("a final status", || {
                         let answer = node.get(&format!("/v1/txns/{id}?fence=true"));
                         (answer.status == 200).then_some(answer.body)
@@ -116,7 +118,7 @@ pub fn check(cluster: &Cluster, told: &Told) -> usize {
     acknowledged(told, |_| true)
 }
 
-/// Text that no compression makes shorter.
+/// Returns incompressible text.
 pub fn noise(bytes: usize, seed: u64) -> String {
     let mut state = seed;
     let digits = (0..bytes.div_ceil(16)).map(|_| {
@@ -126,19 +128,20 @@ pub fn noise(bytes: usize, seed: u64) -> String {
     digits.collect()
 }
 
-/// Returns the oldest position of the log that a node has.
+/// Returns the oldest log position that a node still has.
 pub fn oldest(node: &Node) -> u64 {
     let page = node.get("/v1/log?store=kv&after=0&limit=1");
     let at = if page.status == 410 { &page.body["oldest"] } else { &page.body["records"][0]["lsn"] };
     at.as_str().and_then(|lsn| lsn.parse().ok()).unwrap_or_else(|| panic!("{}", page.body))
 }
 
-/// Writes 100 rows of 100 kB in turn until the nodes that run have no entry any more that was there when it began, and no
-/// image from then.
+/// Writes 100 rows of 100 kB in turn until the running nodes retain neither an entry that existed at the beginning nor
+/// an image from that time.
 pub fn until_forgotten(cluster: &Cluster, written: &mut u64) {
     let nodes: Vec<&Node> = cluster.running().collect();
     let begun = *written;
-    // Each log takes its segments in sizes that double up to 64 MiB, so this many rows are enough for several of them.
+    // Each log allocates segments in sizes that double up to 64 MiB, so this number of rows is enough for several of
+    // them.
     loop {
         assert!(*written < begun + 6_000, "the logs are not compacted");
         for _ in 0..25 {

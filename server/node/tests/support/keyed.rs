@@ -12,7 +12,7 @@ pub fn serve(dir: &Path, more: &str) -> Node {
     try_serve(dir, "127.0.0.1:0", more).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }
 
-/// As [`serve`]; returns what it printed if it refuses.
+/// As [`serve`]; returns the node's output if it refuses to start.
 pub fn try_serve(dir: &Path, listen: &str, more: &str) -> Result<Node, String> {
     let config = dir.join("tribunal.toml");
     let text = format!("listen = {listen:?}\ndata = {:?}\n{more}", dir.join("data"));
@@ -22,20 +22,20 @@ pub fn try_serve(dir: &Path, listen: &str, more: &str) -> Result<Node, String> {
     Node::spawn(command)
 }
 
-/// Asks who calls.
+/// Requires callers to authenticate.
 pub const AUTH: &str = "[auth]\nrequired = true\n";
 
-/// Returns the key that the node made for its first operator.
+/// Returns the key that the node created for its first operator.
 pub fn operator(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("data/operator.key")).expect("the first key is there").trim().to_owned()
 }
 
-/// One request with a key.
+/// Sends one request with a key.
 pub fn call(node: &Node, key: &str, method: &str, path: &str, body: Option<&Value>) -> Response {
     super::call(&format!("{}{path}", node.url), method, Some(key), body)
 }
 
-/// Has a key made.
+/// Creates a key through the API.
 pub fn make_key(node: &Node, by: &str, namespace: &str, roles: &[&str]) -> String {
     let body = json!({"name": format!("of-{namespace}"), "namespace": namespace, "roles": roles});
     let made = call(node, by, "POST", "/v1/admin/keys", Some(&body));

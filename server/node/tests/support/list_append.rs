@@ -3,16 +3,16 @@
 //! An element is appended once, so a list reveals the writer of each of its versions, and their order. The dependencies
 //! between transactions follow: overwrites (ww), reads of writes (wr), overwrites of reads (rw), and, by the clients'
 //! clock, transactions that ended before others began. A cycle of them is an anomaly; the edges that it needs determine
-//! which one.
+//! its kind.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// At this moment, the client was told that it committed.
+    /// The client received the commit at this time.
     Committed(u64),
-    /// The client was told nothing. Later, its id said that it committed.
+    /// The client received no verdict. A later query of its id returned that it committed.
     CommittedUnseen,
     Aborted,
 }
@@ -20,27 +20,27 @@ pub enum Ending {
 /// One transaction.
 #[derive(Clone, Debug)]
 pub struct Txn {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
-    /// When it was submitted, by the same clock as its end. Without, it may read what was overwritten long ago.
+    /// When it was submitted, by the same clock as its end. Without it, the transaction may read arbitrarily old state.
     pub begun: Option<u64>,
     pub ending: Ending,
-    /// The lists that it read, as they were before its own appends.
+    /// The lists that it read, in their state before its own appends.
     pub reads: Vec<(String, Vec<u64>)>,
-    /// What it appended.
+    /// Its appends.
     pub appends: Vec<(String, u64)>,
 }
 
-/// What is wrong with a history.
+/// The kinds of anomalies in a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// An element that nobody appended, or one that occurs several times.
+    /// An element that no transaction appended, or one that occurs several times.
     Garbage,
-    /// A list that is no beginning of the final one: two orders of versions.
+    /// A list that is not a prefix of the final one: two orders of versions.
     TwoOrders,
-    /// A committed append is not in the final list.
+    /// A committed append is missing from the final list.
     LostAppend,
-    /// G1a: what an aborted transaction wrote was read, or stayed.
+    /// G1a: a write of an aborted transaction was read, or remained.
     AbortedRead,
     /// Two committed transactions wrote after the same version of a list.
     LostUpdate,
@@ -48,22 +48,22 @@ pub enum Kind {
     G0,
     /// A cycle of overwrites and reads from each other.
     G1c,
-    /// A cycle with one read that was overwritten: read skew, lost update.
+    /// A cycle with one overwritten read: read skew, lost update.
     GSingle,
-    /// A cycle with several of them: write skew.
+    /// A cycle with several overwritten reads: write skew.
     G2,
-    /// A cycle only if real time counts: something old was read, or written under.
+    /// A cycle only if real time counts: a stale state was read or appended to.
     RealTime,
 }
 
-/// An anomaly, with those who take part.
+/// An anomaly, with the transactions involved.
 #[derive(Clone, Debug)]
 pub struct Anomaly {
     pub kind: Kind,
     pub told: String,
 }
 
-/// Which edges a search follows.
+/// The kinds of edges that a search follows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Edge {
     Ww,
@@ -72,7 +72,7 @@ enum Edge {
     Time,
 }
 
-/// Returns what is wrong with a history that left these lists.
+/// Returns the anomalies of a history with these final lists.
 pub fn check(history: &[Txn], last: &BTreeMap<String, Vec<u64>>) -> Vec<Anomaly> {
     let mut found = Vec::new();
     let empty = Vec::new();
@@ -135,7 +135,7 @@ fn lost_updates(history: &[Txn]) -> Vec<Anomaly> {
     found
 }
 
-/// The dependencies. Nodes from the number of transactions on are moments at which one of them ended.
+/// The dependencies. Nodes with numbers from the number of transactions on are the times at which one of them ended.
 struct Graph {
     edges: Vec<BTreeSet<(usize, Edge)>>,
 }
@@ -162,7 +162,8 @@ impl Graph {
         graph
     }
 
-    /// Each end is a moment, each moment leads to the next one, and the last one before a beginning to that.
+    /// Adds real time: each end leads to a time, each time to the next one, and the last time before a begin to its
+    /// transaction.
     fn add_times(&mut self, history: &[Txn]) {
         let ended = |txn: &Txn| if let Ending::Committed(at) = txn.ending { Some(at) } else { None };
         let mut ends: Vec<(u64, usize)> =
@@ -191,7 +192,7 @@ impl Graph {
         }
     }
 
-    /// Returns one anomaly for each component that has a cycle, of the kind that needs the fewest edges.
+    /// Returns one anomaly for each component with a cycle, of the kind that needs the fewest edges.
     fn anomalies(&self, history: &[Txn]) -> Vec<Anomaly> {
         let mut found = Vec::new();
         let mut explained = BTreeSet::new();
@@ -205,7 +206,7 @@ impl Graph {
         for (kind, follow) in searches {
             let cycles = if kind == Kind::GSingle { self.with_one_rw(follow) } else { self.cycles(follow) };
             for cycle in cycles {
-                // A cycle of fewer edges explains it.
+                // A cycle of a kind with fewer edges explains it.
                 if cycle.iter().any(|at| explained.contains(at)) {
                     continue;
                 }
@@ -224,7 +225,7 @@ impl Graph {
         cyclic.filter_map(|component| self.cycle_in(&component.into_iter().collect(), follow)).collect()
     }
 
-    /// Returns the cycles with one edge rw, and otherwise those that are followed.
+    /// Returns the cycles with one rw edge and otherwise only the followed edges.
     fn with_one_rw(&self, follow: &[Edge]) -> Vec<Vec<usize>> {
         let mut all = follow.to_vec();
         all.push(Edge::Rw);
@@ -247,7 +248,7 @@ impl Graph {
         next.filter_map(|(to, _)| self.path(*to, from, within, follow)).min_by_key(Vec::len)
     }
 
-    /// Returns a shortest path, with both its ends.
+    /// Returns a shortest path, including both ends.
     fn path(&self, from: usize, to: usize, within: &BTreeSet<usize>, follow: &[Edge]) -> Option<Vec<usize>> {
         let mut before = BTreeMap::from([(from, from)]);
         let mut queue = VecDeque::from([from]);
@@ -272,7 +273,7 @@ impl Graph {
     }
 }
 
-/// Says whether a transaction took effect.
+/// Returns whether a transaction took effect.
 fn counts(txn: &Txn) -> bool {
     txn.ending != Ending::Aborted
 }

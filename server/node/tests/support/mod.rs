@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How many of its last lines a node tells if a test fails.
+/// Number of its last lines that a node prints if a test fails.
 const LINES_TOLD: usize = 200;
 
-/// A running node. Killed by its process id when dropped.
+/// A running node. Killed by its process id on drop.
 pub struct Node {
     child: Child,
     pub url: String,
@@ -44,14 +44,14 @@ impl Node {
         Node::try_start(data, &[]).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
     }
 
-    /// Starts it with further flags; returns what it printed if it refuses.
+    /// Starts it with additional flags; returns its output if it refuses to start.
     pub fn try_start(data: &Path, flags: &[&str]) -> Result<Node, String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
         command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).args(flags);
         Node::spawn(command)
     }
 
-    /// Starts a prepared command that ends up running a node.
+    /// Starts a prepared command that eventually runs a node.
     pub fn spawn(mut command: Command) -> Result<Node, String> {
         let mut child = command
             .env_remove("TRIBUNAL_LOG")
@@ -68,7 +68,7 @@ impl Node {
             child.wait().expect("it ended");
             return Err(text);
         };
-        // Keep draining, or a chatty node blocks on a full pipe.
+        // Keep draining; otherwise a chatty node blocks on a full pipe.
         let said = Arc::<Mutex<Vec<u8>>>::default();
         let all = Arc::clone(&said);
         let stderr = std::thread::spawn(move || {
@@ -87,26 +87,26 @@ impl Node {
         self.child.id()
     }
 
-    /// Kills it as a power switch would, as far as a process goes.
+    /// Kills it, the closest that a process gets to a power failure.
     pub fn kill(mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
     }
 
-    /// Asks it to stop and waits until it has.
+    /// Asks it to stop and waits until it has exited.
     pub fn stop(mut self) -> std::process::ExitStatus {
         self.signal("TERM");
         self.child.wait().expect("wait")
     }
 
-    /// Waits until it ends by itself; returns its status and what it printed to stderr.
+    /// Waits until it exits by itself; returns its status and its stderr.
     pub fn ended(mut self) -> (std::process::ExitStatus, String) {
         let status = self.child.wait().expect("wait");
         self.stderr.take().expect("taken once").join().expect("the reader ends with the process");
         (status, self.said())
     }
 
-    /// Returns what it has printed to stderr.
+    /// Returns its stderr so far.
     pub fn said(&self) -> String {
         String::from_utf8_lossy(&self.said.lock().expect("no panic")).into_owned()
     }
@@ -168,12 +168,13 @@ impl Node {
         response.body
     }
 
-    /// Two transactions of one request contend for a row: the first writes one row, the second three. Returns the epoch and
-    /// whether the second one won.
+    /// Makes two transactions of one request contend for a row: the first writes one row, the second three. Returns the
+    /// epoch and whether the second one won.
     pub fn contest(&self, key: &str) -> (u64, bool) {
         let mut tries = 0;
         let reply = eventually("both to be decided", || {
-            // What a log that changed its leader left undecided may be decided yet, so others contend for another row.
+            // Transactions left undecided by a log that changed its leader may still be decided, so the next attempt
+            // uses another row.
             let key = if tries == 0 { key.to_owned() } else { format!("{key}, try {tries}") };
             tries += 1;
             let put = |key: String| json!({"op": "insert", "store": "kv", "key": key, "value": 1});
@@ -191,8 +192,8 @@ impl Node {
         (epoch, of(1)["status"] == "committed")
     }
 
-    /// Declares the store `rows` with an adaptor and the prefix `p:`, and commits 502 transactions to it: 500 rows, of which
-    /// `row/3` goes and `row/7` becomes 499.
+    /// Declares the store `rows` with an adaptor and the prefix `p:`, and commits 502 transactions to it: 500 rows, of
+    /// which `row/3` is deleted and `row/7` becomes 499.
     pub fn push_rows_to(&self, adaptor: &str, endpoint: &str) {
         let store = json!({"adaptor": adaptor, "adaptor_config": {"endpoint": endpoint, "prefix": "p:"}});
         let declared = self.put("/v1/stores/rows", &store);
@@ -247,10 +248,10 @@ fn read(mut response: ureq::http::Response<ureq::Body>) -> Result<Response, ureq
     Ok(Response { status, body })
 }
 
-/// Posts to any node, within a time of its own.
+/// Posts to any node, with a configurable timeout.
 pub struct Caller {
     agent: ureq::Agent,
-    /// How often it posts a commit until it gives up.
+    /// Maximum attempts to post a commit.
     pub tries: usize,
 }
 
@@ -260,18 +261,18 @@ impl Caller {
         Caller { agent: config.timeout_global(Some(timeout)).build().new_agent(), tries: 12 }
     }
 
-    /// One that gives up only after more time than a log needs to change its leader on a busy machine.
+    /// Returns a caller that gives up only after more time than a log needs to change its leader on a busy machine.
     pub fn patient() -> Caller {
         Caller { tries: 2_000, ..Caller::new(Duration::from_secs(10)) }
     }
 
-    /// Posts to a full address.
+    /// Posts to a full URL.
     pub fn post(&self, url: &str, body: &Value) -> Result<Response, ureq::Error> {
         read(self.agent.post(url).header("content-type", "application/json").send(body.to_string())?)
     }
 }
 
-/// Posts to a full address, from any thread.
+/// Posts to a full URL, from any thread.
 pub fn post(url: &str, body: &Value) -> Response {
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let agent = config.timeout_global(Some(Duration::from_secs(120))).build().new_agent();
@@ -279,7 +280,7 @@ pub fn post(url: &str, body: &Value) -> Response {
     read(sent.expect("the node answers")).expect("the node answers")
 }
 
-/// Sends any request to a full address, with a key if one is given.
+/// Sends any request to a full URL, with a key if one is given.
 pub fn call(url: &str, method: &str, key: Option<&str>, body: Option<&Value>) -> Response {
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let agent = config.timeout_global(Some(Duration::from_secs(120))).build().new_agent();
@@ -298,14 +299,14 @@ pub fn call(url: &str, method: &str, key: Option<&str>, body: Option<&Value>) ->
     read(answer.expect("the node answers")).expect("the node answers")
 }
 
-/// Gets a full address, from any thread.
+/// Gets a full URL, from any thread.
 pub fn get(url: &str) -> Response {
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let agent = config.timeout_global(Some(Duration::from_secs(120))).build().new_agent();
     read(agent.get(url).call().expect("the node answers")).expect("the node answers")
 }
 
-/// Returns text that does not compress.
+/// Returns incompressible text.
 pub fn noise(seed: u64, len: usize) -> Value {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let text = (0..len).map(|_| {
@@ -320,22 +321,22 @@ pub fn noise(seed: u64, len: usize) -> Value {
     Value::String(text.collect())
 }
 
-/// Mints a transaction id.
+/// Generates a transaction id.
 pub fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 
-/// Waits until `check` gives something; says what was awaited if it never does. The time is for a busy machine.
+/// Waits until `check` returns a value; panics with `what` on a timeout, which suits a busy machine.
 pub fn eventually<T>(what: &str, check: impl FnMut() -> Option<T>) -> T {
     eventually_within(Duration::from_secs(120), what, check)
 }
 
-/// Repeats a request while it is answered with 503: in a cluster, the log that it needs may just change its leader.
+/// Repeats a request while its response is 503: in a cluster, the log that it needs may just be changing its leader.
 pub fn taken(mut request: impl FnMut() -> Response) -> Response {
     eventually("the request to be taken", || Some(request()).filter(|answer| answer.status != 503))
 }
 
-/// As [`eventually`], for what may take longer than usual.
+/// As [`eventually`], for events that may take longer than usual.
 pub fn eventually_within<T>(timeout: Duration, what: &str, mut check: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + timeout;
     loop {

@@ -1,15 +1,15 @@
-//! `tribunal plugin`, as an author runs it.
+//! `tribunal plugin`, run as by a plugin author.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `tribunal plugin` with these arguments; returns whether it succeeded, and all that it printed.
+/// Runs `tribunal plugin` with these arguments; returns whether it succeeded, and its complete output.
 pub fn plugin(folder: &Path, arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_tribunal"))
         .current_dir(folder)
         .arg("plugin")
         .args(arguments)
-        // Not the folder of this very build; `build` uses one in the plugin's own folder anyway.
+        // Not this build's target folder; `build` uses one in the plugin's own folder anyway.
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
@@ -19,7 +19,7 @@ pub fn plugin(folder: &Path, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-/// Runs a command that must succeed; returns what it printed.
+/// Runs a command that must succeed; returns its output.
 #[track_caller]
 pub fn done(folder: &Path, arguments: &[&str]) -> String {
     let (ok, text) = plugin(folder, arguments);

@@ -21,7 +21,7 @@ pub struct Post {
 }
 
 impl Post {
-    /// Returns a header's value; empty without it.
+    /// Returns a header's value; empty if it is missing.
     pub fn header(&self, name: &str) -> &str {
         self.headers.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
     }
@@ -36,7 +36,7 @@ impl Post {
         self.json()["records"].as_array().expect("records").iter().map(|record| number(&record["lsn"])).collect()
     }
 
-    /// What a receiver does to know that a request is from its server: see the README.
+    /// Verifies that a request is from its server, as a receiver does: see the README.
     pub fn is_signed(&self, secret: &str) -> bool {
         let parts: Vec<_> =
             self.header("tribunal-signature").split(',').filter_map(|part| part.split_once('=')).collect();
@@ -50,7 +50,7 @@ impl Post {
     }
 }
 
-/// What a receiver does with a request.
+/// A receiver's reaction to a request.
 #[derive(Clone, Debug)]
 pub enum Does {
     Answer(u16, &'static str, String),
@@ -72,7 +72,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// An HTTP server on a port of its own. Its threads end with it.
+/// An HTTP server on its own port. Its threads end with it.
 pub struct Receiver {
     pub address: std::net::SocketAddr,
     shared: Arc<Shared>,
@@ -81,12 +81,12 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Starts one.
+    /// Starts a receiver.
     pub fn new(behaviour: impl Fn(usize, &Post) -> Does + Send + Sync + 'static) -> Receiver {
         Receiver::with(None, behaviour)
     }
 
-    /// One that speaks TLS, with a certificate for `localhost` that nobody but the test trusts.
+    /// Starts a receiver with TLS, with a certificate for `localhost` that only the test trusts.
     pub fn tls(behaviour: impl Fn(usize, &Post) -> Does + Send + Sync + 'static) -> Receiver {
         let pem = include_bytes!("../tls/cert.pem");
         let chain = vec![CertificateDer::from_pem_slice(pem).expect("a certificate")];
@@ -132,7 +132,7 @@ impl Receiver {
         Receiver { address, shared, thread: Some(thread), scheme }
     }
 
-    /// Does something else from now on.
+    /// Changes its behaviour from now on.
     pub fn becomes(&self, behaviour: impl Fn(usize, &Post) -> Does + Send + Sync + 'static) {
         *self.shared.behaviour.lock().unwrap() = Box::new(behaviour);
     }
@@ -142,7 +142,7 @@ impl Receiver {
         format!("{}://{}/hook?from=tribunal", self.scheme, self.address)
     }
 
-    /// The same by the name that the certificate has.
+    /// Returns the same with the host name in the certificate.
     pub fn named_url(&self) -> String {
         format!("{}://localhost:{}/hook?from=tribunal", self.scheme, self.address.port())
     }
@@ -209,7 +209,7 @@ fn serve(socket: impl Read + Write, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-/// Reads a number that is text.
+/// Parses a decimal string.
 pub fn number(value: &Value) -> u64 {
     value.as_str().expect("a decimal string").parse().expect("a number")
 }

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Removes its directory and ends its process when dropped.
+/// A redis-server. Dropping it ends the process and removes its directory.
 pub struct Redis {
     child: Option<Child>,
     dir: tempfile::TempDir,
@@ -14,7 +14,7 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one that syncs before every answer; `None` if there is no redis-server on this machine.
+    /// Starts one that syncs before every reply; returns `None` if redis-server is not installed.
     pub fn start() -> Option<Redis> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
             println!("SKIPPED: redis-server is not installed (Debian: apt-get install redis-server)");
@@ -30,7 +30,7 @@ impl Redis {
         self.address.to_string()
     }
 
-    /// Starts the process again on the same port and directory, and waits until it answers.
+    /// Restarts the process on the same port and directory, and waits until it responds.
     pub fn restart(&mut self) {
         assert!(self.child.is_none(), "killed before it is restarted");
         let child = Command::new("redis-server")
@@ -53,7 +53,7 @@ impl Redis {
         }
     }
 
-    /// Stops the process from running, or lets it go on.
+    /// Pauses or resumes the process.
     pub fn pause(&self, paused: bool) {
         let child = self.child.as_ref().expect("it runs");
         let signal = if paused { "-STOP" } else { "-CONT" };
@@ -61,7 +61,7 @@ impl Redis {
         assert!(sent.is_ok_and(|status| status.success()), "the child is ours");
     }
 
-    /// Sends one command and returns the answer as text: the value of a bulk string, else the line; "nil" for none.
+    /// Sends one command and returns the reply as text: the value of a bulk string, otherwise the line; "nil" for none.
     pub fn call(&self, command: &[&str]) -> String {
         self.try_call(command).expect("redis-server answers")
     }

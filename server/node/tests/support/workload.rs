@@ -1,5 +1,5 @@
-//! Clients of a cluster under faults: half of them move money, half of them read lists and append to them. Their
-//! answers are audited at the end against the logs and the rows of all nodes.
+//! Clients of a cluster under faults: half of them move money, the other half read lists and append to them. At the
+//! end, the responses they received are audited against the logs and the rows of all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -16,7 +16,7 @@ use super::{Caller, eventually, eventually_within, new_id};
 const ACCOUNTS: u64 = 8;
 const DEPOSIT: i64 = 100;
 const LISTS: u64 = 6;
-/// Verdicts of each workload that a fault, and the time after it, lasts at least.
+/// Minimum verdicts of each workload during a fault, and during the time after it.
 pub const VERDICTS: u64 = 25;
 
 /// A small generator; nothing depends on its quality.
@@ -29,7 +29,7 @@ impl Dice {
     }
 }
 
-/// A commit that a client has posted, and the verdict that it was told.
+/// A commit that a client has posted, and the verdict that it received.
 pub struct Posted {
     pub id: String,
     pub verdict: Option<Value>,
@@ -42,7 +42,7 @@ pub struct Pause {
     pub longest: Duration,
 }
 
-/// What the clients share.
+/// State shared by the clients.
 pub struct Clients {
     pub urls: Mutex<Vec<String>>,
     /// The level of the bank, and that of the lists.
@@ -74,7 +74,7 @@ impl Clients {
         self.begun.elapsed().as_nanos() as u64
     }
 
-    /// Reads rows as of one snapshot; returns that, and for each row its value and version.
+    /// Reads rows as of one snapshot; returns the snapshot, and each row's value and version.
     pub fn read(&self, caller: &Caller, node: usize, fresh: bool, keys: &[String]) -> Option<(Value, Vec<Value>)> {
         let rows: Vec<Value> = keys.iter().map(|key| json!({"store": "kv", "key": key})).collect();
         let mut body = json!({"stores": ["kv"], "read": rows});
@@ -100,7 +100,7 @@ impl Clients {
         })
     }
 
-    /// Moves money until it is told to stop. Each read of all accounts adds up.
+    /// Moves money until told to stop. The balances of each read of all accounts add up.
     pub fn transfer(&self, seed: u64) {
         let (caller, mut dice) = (Caller::new(Duration::from_secs(2)), Dice(seed));
         let accounts: Vec<String> = (0..ACCOUNTS).map(account).collect();
@@ -134,7 +134,7 @@ impl Clients {
         }
     }
 
-    /// Reads lists and appends to some of them until it is told to stop.
+    /// Reads lists and appends to some of them until told to stop.
     pub fn append(&self, seed: u64) {
         let (caller, mut dice) = (Caller::new(Duration::from_secs(2)), Dice(seed));
         let mut node = seed as usize;
@@ -152,7 +152,8 @@ impl Clients {
             let at = node + usize::from(dice.below(8) == 0);
             let mut posted = self.post_lists(&caller, at, &snapshots, &keys, &rows, &appended);
             if let Some(txn) = posted.list.as_mut().filter(|txn| txn.appends.is_empty()) {
-                // One that only reads sees what was acknowledged elsewhere before it read, if it asked for that.
+                // A read-only transaction sees the commits acknowledged by other nodes before its read, if it requested
+                // that.
                 txn.begun = fresh.then_some(asked);
             }
             if posted.verdict.as_ref().is_some_and(|verdict| verdict["status"] == "committed") {
@@ -162,7 +163,7 @@ impl Clients {
         }
     }
 
-    /// Posts a transaction that has read lists, and appends to some of them.
+    /// Posts a transaction that has read lists and appends to some of them.
     pub fn post_lists(
         &self,
         caller: &Caller,
@@ -209,7 +210,7 @@ pub fn elements(value: &Value) -> Vec<u64> {
     value.as_array().expect("a list").iter().map(|element| element.as_u64().expect("an element")).collect()
 }
 
-/// Writes accounts and empty lists into a cluster, for a bank and for lists at these levels.
+/// Writes accounts and empty lists to a cluster, for a bank and for lists at these levels.
 pub fn prepare(cluster: &Cluster, bank: &'static str, lists: &'static str) -> Clients {
     let urls = cluster.running().map(|node| node.url.clone()).collect();
     let clients = Clients {
@@ -229,12 +230,12 @@ pub fn prepare(cluster: &Cluster, bank: &'static str, lists: &'static str) -> Cl
     let verdict = eventually("the first rows", || clients.commit(&Caller::new(Duration::from_secs(3)), 0, &id, &body));
     assert_eq!(verdict["status"], "committed", "{verdict}");
     clients.posted.lock().unwrap().push(Posted { id, verdict: Some(verdict), list: None });
-    // Nobody reads before all nodes have them.
+    // No client reads before all nodes have them.
     cluster.settled();
     clients
 }
 
-/// Waits until both workloads have committed so many more transactions.
+/// Waits until both workloads have committed [`VERDICTS`] more transactions.
 pub fn progress(clients: &Clients, during: &str) {
     for counter in [&clients.transfers, &clients.appends] {
         let goal = counter.load(Ordering::Relaxed) + VERDICTS;
@@ -243,8 +244,8 @@ pub fn progress(clients: &Clients, during: &str) {
     }
 }
 
-/// Checks that all nodes have the same log, and that it has what clients were told and nothing else. Returns all attempts at
-/// lists, with the verdicts of those whose clients were told none, and the log.
+/// Checks that all nodes have the same log, and that it contains exactly the transactions that clients were told of.
+/// Returns all attempts at lists, with verdicts for clients that received none, and the log.
 pub fn audit(cluster: &Cluster, clients: Clients) -> (usize, Vec<Txn>, Vec<Value>) {
     cluster.settled();
     let urls: Vec<&str> = cluster.running().map(|node| &*node.url).collect();
@@ -254,7 +255,7 @@ pub fn audit(cluster: &Cluster, clients: Clients) -> (usize, Vec<Txn>, Vec<Value
         said.status.success().then_some(())
     });
     let posted = clients.posted.into_inner().unwrap();
-    // First: those that are still under way are decided, or never will be.
+    // First: commits still in flight are decided, or never will be.
     let unknown = posted.iter().filter(|posted| posted.verdict.is_none());
     let fenced: BTreeSet<&str> = unknown
         .filter(|posted| {
@@ -286,7 +287,7 @@ pub fn audit(cluster: &Cluster, clients: Clients) -> (usize, Vec<Txn>, Vec<Value
             Some(verdict) => verdict["status"] == "committed",
             None => fenced.contains(&**id),
         };
-        // One that only reads is in no log.
+        // A read-only transaction is in no log.
         if !only_read {
             assert_eq!(record.is_some(), is_committed, "{id} is lost, or there although it aborted: {verdict:?}");
             found += usize::from(record.is_some());
@@ -325,8 +326,8 @@ pub fn last_lists(cluster: &Cluster) -> BTreeMap<String, Vec<u64>> {
     first
 }
 
-/// Two transactions read two lists at one snapshot, and each appends to another one of them, at nodes of their own. Returns
-/// how many commit.
+/// Runs two transactions that read two lists at one snapshot and each append to a different one of them, at different
+/// nodes. Returns how many commit.
 pub fn skew(clients: &Clients) -> usize {
     let (caller, keys) = (Caller::patient(), [list(0), list(1)]);
     let (snapshots, rows) = eventually("a snapshot", || clients.read(&caller, 0, true, &keys));
@@ -341,21 +342,21 @@ pub fn skew(clients: &Clients) -> usize {
     count
 }
 
-/// Returns the elements of each list in the order in which they were written, as the log has it. A list that was overwritten at a
-/// level which allows that lacks some of them at the end.
+/// Returns the elements of each list in the order in which they were written, according to the log. A list that was
+/// overwritten, at a level that allows it, lacks some of them at the end.
 fn orders(log: &[Value]) -> BTreeMap<String, Vec<u64>> {
     let mut orders: BTreeMap<String, Vec<u64>> = (0..LISTS).map(|n| (list(n), Vec::new())).collect();
     for write in log.iter().flat_map(|record| record["writes"].as_array().expect("writes")) {
         if let Some(order) = write["key"].as_str().and_then(|key| orders.get_mut(key)) {
-            // Each write is of the list that was read, and one element more.
+            // Each write contains the list that was read plus one element.
             order.extend(elements(&write["value"]).last());
         }
     }
     orders
 }
 
-/// Returns a history as it would be if nobody had overwritten what they had not read: a list that was read stands for
-/// all that had been written up to its last element.
+/// Returns the history as if no transaction had overwritten elements that it had not read: a read list is extended to
+/// all elements written up to its last one.
 pub fn by_versions(history: Vec<Txn>, log: &[Value]) -> (Vec<Txn>, BTreeMap<String, Vec<u64>>) {
     let orders = orders(log);
     let seen = |(key, list): (String, Vec<u64>)| {
@@ -363,7 +364,7 @@ pub fn by_versions(history: Vec<Txn>, log: &[Value]) -> (Vec<Txn>, BTreeMap<Stri
         let upto = list.last().and_then(|last| order.iter().position(|element| element == last));
         match (upto, list.is_empty()) {
             (Some(at), _) => (key, order[..=at].to_vec()),
-            // Nobody has committed what was read.
+            // The read list was never committed.
             (None, false) => (key, list),
             (None, true) => (key, Vec::new()),
         }
@@ -373,8 +374,8 @@ pub fn by_versions(history: Vec<Txn>, log: &[Value]) -> (Vec<Txn>, BTreeMap<Stri
     (history, orders)
 }
 
-/// Two transactions append to the version of a list that both have read, one after the other and at nodes of their own. Returns how
-/// many commit.
+/// Runs two transactions that append to the version of a list that both have read, one after the other and at different
+/// nodes. Returns how many commit.
 pub fn lost_update(clients: &Clients) -> usize {
     let (caller, keys) = (Caller::patient(), [list(2)]);
     let (snapshots, rows) = eventually("a snapshot", || clients.read(&caller, 0, true, &keys));
@@ -386,7 +387,8 @@ pub fn lost_update(clients: &Clients) -> usize {
     count
 }
 
-/// Two transactions find nothing in a range, and each inserts a row there, at nodes of their own. Returns how many commit.
+/// Runs two transactions that find nothing in a range and each insert a row there, at different nodes. Returns how many
+/// commit.
 pub fn phantoms(clients: &Clients) -> usize {
     let caller = Caller::patient();
     let (snapshots, _) = eventually("a snapshot", || clients.read(&caller, 0, true, &[list(0)]));

@@ -11,7 +11,8 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Builds the library, and the clocks of so many nodes, which are right; `None` without a C compiler.
+    /// Builds the library, and clocks for this number of nodes, set to the true time; returns `None` without a C
+    /// compiler.
     pub fn build(nodes: u16) -> Option<Clocks> {
         let clocks = Clocks { dir: tempfile::tempdir().expect("a directory") };
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/clock.c");
@@ -33,12 +34,12 @@ impl Clocks {
         self.dir.path().join(format!("node-{node}"))
     }
 
-    /// Has a node that is about to start read its clock.
+    /// Makes a node that is about to start use its clock.
     pub fn give(&self, node: u16, command: &mut Command) {
         command.env("LD_PRELOAD", self.library()).env("TRIBUNAL_TEST_CLOCK", self.offset_of(node));
     }
 
-    /// Sets how far a node's clock is from the true time, at once.
+    /// Sets the offset of a node's clock from the true time, with immediate effect.
     pub fn set(&self, node: u16, seconds: i64) {
         let path = self.offset_of(node);
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).expect("it can be written");

@@ -1,4 +1,4 @@
-//! Frames that are exchanged while nothing fails.
+//! Frames exchanged while nothing fails.
 
 use bytes::Bytes;
 use tribunal_peer::Lane;
@@ -6,7 +6,7 @@ use tribunal_types::NodeId;
 
 use crate::nodes::{MIB, authority, cluster, listener, settings, start, wait};
 
-/// A frame that tells which it is.
+/// Returns a frame that begins with its number.
 fn numbered(number: usize, len: usize) -> Vec<u8> {
     let mut frame = vec![u8::try_from(number % 251).expect("small"); len];
     frame.splice(..0, number.to_be_bytes());
@@ -18,7 +18,7 @@ async fn three_nodes_exchange_frames_in_order_on_both_lanes() {
     let authority = authority();
     let nodes = cluster(&authority, 3, |_| {}).await;
     let others = |node: u16| (1..=3).filter(move |other| *other != node);
-    // Lengths around every boundary: none, copied and not copied, one write and several.
+    // Lengths around every boundary: empty, copied and not copied, one write and several.
     let lengths = [0, 1, 50, 5_000, 16_376, 16_377, 40_000, 130_000];
     let frame = |number: usize| numbered(number, lengths[number % lengths.len()]);
     for number in 0..200 {
@@ -90,12 +90,12 @@ async fn a_node_that_does_not_process_fills_its_peers_queue_and_no_memory() {
     while rounds_full < 5 {
         while nodes[0].peers.send(NodeId(2), Lane::Bulk, frame.clone()) {
             queued += 1;
-            // Both queues, a window, and what two sockets, TLS and HTTP/2 hold.
+            // Both queues, a window, and the buffers of two sockets, TLS and HTTP/2.
             assert!(queued * frame.len() < 64 * MIB, "memory grows");
         }
         let before = nodes[0].lane(2, Lane::Bulk);
         assert!(before.queued_bytes <= 2 * MIB && before.connected);
-        // Heartbeats pass in the meantime, both ways.
+        // Heartbeats pass in the meantime, in both directions.
         for (from, to) in [(0, 1), (1, 0)] {
             let to_number = u16::try_from(to + 1).expect("small");
             let from_number = u16::try_from(from + 1).expect("small");
@@ -117,7 +117,7 @@ async fn a_node_that_does_not_process_fills_its_peers_queue_and_no_memory() {
     (0..100).for_each(|_| assert!(!nodes[0].peers.send(NodeId(2), Lane::Bulk, frame.clone())));
     assert_eq!(nodes[0].lane(2, Lane::Bulk).dropped_count, before + 100);
     assert_eq!(nodes[0].events.unreachable(), reports);
-    // What was queued arrives once the node processes again.
+    // The queued frames arrive once the node processes again.
     nodes[1].events.process(true);
     let arrived = nodes[1].events.frames(1, Lane::Bulk, queued);
     assert!(arrived.len() == queued && arrived.iter().all(|arrived| *arrived == *frame));

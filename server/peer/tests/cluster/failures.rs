@@ -1,4 +1,4 @@
-//! Connections that are lost, and made again.
+//! Connections that are lost and re-established.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ async fn a_peer_that_restarts_on_its_port_is_connected_again() {
     wait(|| !one.status(2).is_connected(), || "still connected".into()).await;
     one.problem(2, &["node 1", "node 2", &two.address.to_string()]).await;
     wait(|| one.events.unreachable().len() == 2, || format!("{:?}", one.events.unreachable())).await;
-    // Both lanes are lost, and each was reported.
+    // Both lanes are lost, and each loss was reported.
     for lane in [Lane::Bulk, Lane::Heartbeat] {
         assert!(!one.peers.send(NodeId(2), lane, (&b"lost"[..]).into()));
         assert_eq!(one.lane(2, lane).dropped_count, 1);
@@ -57,7 +57,7 @@ async fn a_dropped_node_ends_its_connections_and_frees_its_address() {
     wait(|| !nodes[0].status(2).is_connected(), || "still connected".into()).await;
 }
 
-/// Passes bytes on in both directions, until it is told to swallow them.
+/// Passes bytes on in both directions until it is switched to swallow them.
 async fn relay(listener: TcpListener, to: SocketAddr, is_silent: Arc<AtomicBool>) {
     async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, is_silent: Arc<AtomicBool>) {
         let mut bytes = vec![0; 64 << 10];

@@ -1,4 +1,4 @@
-//! A caller that does as it likes: any certificate, any request, any bytes.
+//! A caller that sends whatever a test needs: any certificate, any request, any bytes.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,14 +26,14 @@ use tribunal_types::NodeId;
 
 use crate::nodes::{CLUSTER, DEADLINE, LOG};
 
-/// Returns a certificate of node `node` that is valid.
+/// Returns a valid certificate of node `node`.
 pub fn certificate(authority: &Authority, node: u16) -> NodeCertificate {
     authority.node_certificate(NodeId(node), &[]).expect("made")
 }
 
-/// Returns a certificate that the authority signs, with these names and validity in years.
+/// Returns a certificate signed by the authority, with these names and this validity in years.
 pub fn odd_certificate(authority: &Authority, names: &[&str], years: (i32, i32)) -> NodeCertificate {
-    // What issues certificates is found by its name and key.
+    // An issuer is identified by its name and key.
     let mut issuer = CertificateParams::default();
     issuer.distinguished_name = rcgen::DistinguishedName::new();
     issuer.distinguished_name.push(rcgen::DnType::CommonName, format!("authority of Tribunal cluster {CLUSTER}"));
@@ -52,7 +52,7 @@ fn parts(made: &NodeCertificate) -> (Vec<CertificateDer<'static>>, PrivateKeyDer
     (vec![certificate], PrivateKeyDer::from_pem_slice(made.key_pem.as_bytes()).expect("a key"))
 }
 
-/// Connects to a node, with a certificate or without.
+/// Connects to a node, with or without a certificate.
 pub async fn connect(
     address: SocketAddr,
     node: u16,
@@ -72,7 +72,7 @@ pub async fn connect(
     TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(address).await?).await
 }
 
-/// Returns what accepts TLS connections as a node that asks for no certificate.
+/// Returns an acceptor of TLS connections as of a node that requires no certificate.
 pub fn acceptor(made: &NodeCertificate) -> TlsAcceptor {
     let (chain, key) = parts(made);
     let config = ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key);
@@ -81,7 +81,7 @@ pub fn acceptor(made: &NodeCertificate) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// A body of pieces that a test sends; it ends when their sender is dropped.
+/// A body of pieces sent by a test; it ends when their sender is dropped.
 pub struct Pieces(mpsc::UnboundedReceiver<Bytes>);
 
 impl Body for Pieces {
@@ -93,10 +93,10 @@ impl Body for Pieces {
     }
 }
 
-/// What a request of a peer has, as (header, value).
+/// Headers of a peer's request, as (name, value).
 pub type Headers = Vec<(&'static str, String)>;
 
-/// Returns the headers of a request that is admitted.
+/// Returns the headers of an admitted request.
 pub fn headers(node: u16, lane: &str) -> Headers {
     vec![
         ("tribunal-peer-version", "1".into()),
@@ -107,7 +107,7 @@ pub fn headers(node: u16, lane: &str) -> Headers {
     ]
 }
 
-/// A request that was answered, and the way to send pieces of its body.
+/// A request with its response, and the sender for pieces of its body.
 pub struct Answered {
     pub response: Response<Incoming>,
     pub pieces: mpsc::UnboundedSender<Bytes>,

@@ -1,4 +1,4 @@
-//! Callers that are refused, with words that name both sides, while the nodes continue to talk to each other.
+//! Callers that are refused with a message that names both sides, while the nodes continue to exchange frames.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::nodes::{CLUSTER, DEADLINE, Node, authority, cluster};
 const PATH: &str = "/peer/v1/frames";
 const H2: &[&str] = &["h2"];
 
-/// The two nodes still talk.
+/// Checks that the two nodes still exchange frames.
 fn undisturbed(nodes: &[Node]) {
     for (from, to) in [(0, 1), (1, 0)] {
         let numbers = [from, to].map(|index| u16::try_from(index + 1).expect("small"));
@@ -49,7 +49,8 @@ impl Scene {
         ask(socket, path, headers).await.expect("an answer")
     }
 
-    /// A caller with the certificate of `own` is refused, with words that it is told and the node's status has.
+    /// Checks that a caller with the certificate of `own` is refused, with words that both the response and the node's
+    /// status contain.
     async fn refused(&self, own: u16, path: &str, headers: Headers, status: StatusCode, words: &[&str]) {
         let before = self.nodes[0].refused_count();
         let answered = self.ask_node_1(&certificate(&self.authority, own), path, headers).await;
@@ -60,7 +61,7 @@ impl Scene {
         undisturbed(&self.nodes);
     }
 
-    /// A caller without a certificate that could be that of a node does not get as far as a request.
+    /// Checks that a caller without an acceptable node certificate does not get as far as a request.
     async fn no_request(&self, made: Option<&NodeCertificate>, protocols: &[&str], words: &[&str]) {
         let before = self.nodes[0].refused_count();
         let answered = match connect(self.address(), 1, &self.authority, made, protocols).await {
@@ -127,7 +128,7 @@ async fn a_release_that_cannot_decide_as_the_cluster_does_is_refused() {
     scene.refused(2, PATH, of("1"), StatusCode::UPGRADE_REQUIRED, &words).await;
     scene.refused(2, PATH, headers(2, "bulk"), StatusCode::UPGRADE_REQUIRED, &words).await;
     for other in ["1-2", "2-3", "3-4"] {
-        // The last one may know of a switch of which node 1 does not.
+        // The last one may know of a switch that node 1 does not know of.
         let answered = scene.ask_node_1(&certificate(&scene.authority, 2), PATH, of(other)).await;
         assert_eq!(answered.response.status(), StatusCode::OK, "{other}");
     }
@@ -148,7 +149,7 @@ async fn a_certificate_without_a_nodes_name_is_refused() {
 async fn certificates_that_are_not_valid_get_no_answer() {
     let scene = Scene::new().await;
     let sides = "node 1 refuses a connection from 127.0.0.1";
-    // Of the same name, with another key, and of another name.
+    // An authority of the same name with another key, and one of another name.
     for cluster in [CLUSTER, "production"] {
         let stranger = certificate(&Authority::create(cluster).expect("made"), 2);
         scene.no_request(Some(&stranger), H2, &[sides, "not signed by our authority"]).await;
@@ -178,7 +179,7 @@ async fn callers_without_tls_are_refused() {
         scene.nodes[0].refused(before, &["node 1 refuses a connection from 127.0.0.1", "does not talk TLS"]).await;
         undisturbed(&scene.nodes);
     }
-    // A caller that leaves at once.
+    // A caller that disconnects at once.
     let before = scene.nodes[0].refused_count();
     drop(TcpStream::connect(scene.address()).await.expect("it listens"));
     scene.nodes[0].refused(before, &["it closed the connection"]).await;
@@ -209,13 +210,13 @@ async fn callers_that_do_nothing_keep_nobody_out() {
     for _ in 0..150 {
         idle.push(TcpStream::connect(scene.address()).await.expect("it listens"));
     }
-    // A peer that is new gets in among them.
+    // A new peer gets in among them.
     let valid = certificate(&scene.authority, 2);
     let socket = timeout(DEADLINE, connect(scene.address(), 1, &scene.authority, Some(&valid), H2)).await;
     let answered = ask(socket.expect("in time").expect("TLS"), PATH, headers(2, "heartbeat")).await.expect("an answer");
     assert_eq!(answered.response.status(), StatusCode::OK);
     scene.nodes[0].refused(0, &["too many callers"]).await;
-    // One that has only shaken hands has no more time than the others, which are closed in the end.
+    // A caller that has only completed the handshake has no more time than the others, which are closed in the end.
     let mut silent = connect(scene.address(), 1, &scene.authority, Some(&valid), H2).await.expect("TLS");
     let mut rest = Vec::new();
     let _ = timeout(DEADLINE, silent.read_to_end(&mut rest)).await.expect("it is closed");
@@ -227,7 +228,7 @@ async fn callers_that_do_nothing_keep_nobody_out() {
     undisturbed(&scene.nodes);
 }
 
-/// Waits for what an admitted caller is told at the end.
+/// Waits for the message that an admitted caller receives at the end.
 async fn end(answered: Answered) -> String {
     assert_eq!(answered.response.status(), StatusCode::OK);
     answered.text().await
@@ -236,7 +237,7 @@ async fn end(answered: Answered) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_cannot_be_read_ends_with_the_reason() {
     let authority = authority();
-    // Node 2 is an intruder.
+    // The test plays node 2.
     let (unused, nowhere) = crate::nodes::listener();
     drop(unused);
     let mut settings = crate::nodes::settings(1, &[(2, nowhere), (3, nowhere)]);
@@ -289,7 +290,7 @@ async fn a_newer_connection_of_a_lane_replaces_the_older_one() {
     newer.send(&[0, 0, 0, 1, 2]);
     assert_eq!(events.frames(2, Lane::Bulk, 2), [[1], [2]]);
     assert!(scene.nodes[0].lane(2, Lane::Bulk).accepted);
-    // The other lane is not concerned.
+    // The other lane is not affected.
     heartbeats.send(&[0, 0, 0, 1, 3]);
     events.frames(2, Lane::Heartbeat, 1);
     assert!(timeout(Duration::from_millis(1), heartbeats.text()).await.is_err());
@@ -311,7 +312,7 @@ async fn a_second_process_of_a_node_is_refused_while_the_first_one_lives() {
         scene.refused(2, PATH, process("copy", lane), StatusCode::CONFLICT, &words).await;
     }
     undisturbed(&scene.nodes);
-    // The system of a process that was killed closes its connections: another one need not wait.
+    // The operating system closes the connections of a killed process, so another one need not wait.
     let mut nodes = scene.nodes.into_iter();
     let one = nodes.next().expect("node 1");
     drop(nodes);
@@ -323,7 +324,7 @@ async fn a_second_process_of_a_node_is_refused_while_the_first_one_lives() {
     let scene = Scene { authority: scene.authority, nodes: vec![one] };
     let restarted = scene.ask_node_1(&valid, PATH, process("restarted", "heartbeat")).await;
     assert_eq!(restarted.response.status(), StatusCode::OK);
-    // The first one is the second one now.
+    // The former first process is the second one now.
     let first = scene.ask_node_1(&valid, PATH, process("copy", "bulk")).await;
     assert_eq!(first.response.status(), StatusCode::CONFLICT);
     let bulk = scene.ask_node_1(&valid, PATH, process("restarted", "bulk")).await;
@@ -340,7 +341,7 @@ async fn a_process_whose_connection_is_open_and_silent_keeps_no_other_one_out() 
     let one = crate::nodes::start(&authority, settings, crate::nodes::listener().0);
     let scene = Scene { authority, nodes: vec![one] };
     let valid = certificate(&scene.authority, 2);
-    // It answers pings, if there are some: there is none before it has been silent for 7.5 s.
+    // It answers pings, if any: none is sent before it has been silent for 7.5 s.
     let old = scene.ask_node_1(&valid, PATH, process("old", "heartbeat")).await;
     let refused = scene.ask_node_1(&valid, PATH, process("new", "heartbeat")).await;
     assert_eq!(refused.response.status(), StatusCode::CONFLICT);

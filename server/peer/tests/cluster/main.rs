@@ -1,4 +1,4 @@
-//! Nodes that talk over real sockets on loopback: what they exchange, how they fail, and whom they refuse.
+//! Nodes on real loopback sockets: the frames they exchange, how they fail, and the callers they refuse.
 
 mod exchange;
 mod failures;

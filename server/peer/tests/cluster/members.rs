@@ -1,4 +1,4 @@
-//! Peers that are added, removed and moved while the others talk.
+//! Peers that are added, removed and moved while the other nodes exchange frames.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ async fn a_node_that_joins_and_leaves_disturbs_nobody() {
     one.peers.set_former([NodeId(3)].into());
     wait(|| three.events.removed().contains(&1), refused).await;
     wait(|| refused().contains("a cluster from which node 3 was removed"), refused).await;
-    // The other connections are the same as ever.
+    // The other connections are unchanged.
     two.send(3, Lane::Bulk, *b"still here");
     assert_eq!(three.events.frames(2, Lane::Bulk, 2)[1], *b"still here");
     one.send(2, Lane::Bulk, *b"still here");
@@ -60,12 +60,12 @@ async fn a_peer_that_is_removed_delivers_nothing_more() {
     let (one, two) = (&nodes[0], &nodes[1]);
     set(one, &[]);
     let before = one.events.arrived_count();
-    // Taken until the connection ends, and lost.
+    // Frames are accepted until the connection ends, and lost.
     while two.lane(1, Lane::Bulk).connected {
         two.peers.send(NodeId(1), Lane::Bulk, (&b"from a stranger"[..]).into());
         tokio::task::yield_now().await;
     }
-    // It is told so, and told again when it asks.
+    // It receives the reason, and receives it again when it reconnects.
     two.problem(1, &["node 1", "node 2 among its peers"]).await;
     two.problem(1, &["node 1 does not have node 2 among its peers, which are none"]).await;
     assert_eq!(one.events.arrived_count(), before);
@@ -78,7 +78,7 @@ async fn a_peer_that_moves_is_dialled_at_its_new_address() {
     let (two, one) = (nodes.pop().expect("node 2"), nodes.pop().expect("node 1"));
     two.peers.stop().await;
     let two = start(&authority, settings(2, &[(1, one.address)]), listener().0);
-    // It can send before it can be sent to.
+    // It can send before node 1 can send to it.
     two.connected(1).await;
     two.send(1, Lane::Bulk, *b"moved");
     assert_eq!(one.events.frames(2, Lane::Bulk, 1), [*b"moved"]);

@@ -1,4 +1,4 @@
-//! Nodes of a cluster in one process, what they receive, and waiting for it.
+//! Nodes of a cluster in one process, the events they receive, and ways to wait for them.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -12,17 +12,17 @@ use tribunal_peer::{
 };
 use tribunal_types::{Generations, NodeId};
 
-/// Nothing that a test waits for takes so long.
+/// Nothing that a test waits for takes this long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 pub const CLUSTER: &str = "test";
-/// Name of the log of the cluster, derived from its secret.
+/// Name of the cluster's log, derived from its secret.
 pub const LOG: &str = "4fec9d87";
 pub const MIB: usize = 1 << 20;
 
 /// A frame that arrived: from, lane, bytes.
 pub type Arrived = (u16, Lane, Vec<u8>);
 
-/// What happened to a node.
+/// The events of a node.
 #[derive(Default)]
 pub struct Events {
     noted: Mutex<Noted>,
@@ -65,7 +65,7 @@ impl Events {
         events
     }
 
-    /// Processes bulk frames from now on, the present ones included, or retains them.
+    /// Starts processing bulk frames, including the queued ones, or retains them.
     pub fn process(&self, is_processing: bool) {
         let mut noted = self.noted.lock();
         noted.is_processing = is_processing;
@@ -74,7 +74,7 @@ impl Events {
         drop(processed);
     }
 
-    /// Waits until `count` frames have arrived from a node on a lane, and returns these.
+    /// Waits until `count` frames have arrived from a node on a lane, and returns them.
     #[track_caller]
     pub fn frames(&self, from: u16, lane: Lane, count: usize) -> Vec<Vec<u8>> {
         let mut noted = self.noted.lock();
@@ -94,7 +94,7 @@ impl Events {
         self.noted.lock().unreachable.clone()
     }
 
-    /// Returns the peers that say that the node was removed.
+    /// Returns the peers that report that the node was removed.
     pub fn removed(&self) -> Vec<u16> {
         self.noted.lock().removed.clone()
     }
@@ -104,7 +104,7 @@ impl Events {
     }
 }
 
-/// A node that runs.
+/// A running node.
 pub struct Node {
     pub peers: Peers,
     pub events: Arc<Events>,
@@ -131,7 +131,7 @@ impl Node {
         wait(|| self.status(peer).is_connected(), || format!("{:?}", self.status(peer))).await;
     }
 
-    /// Waits until it tells a problem with a peer that contains these words.
+    /// Waits until it reports a problem with a peer that contains these words.
     pub async fn problem(&self, peer: u16, words: &[&str]) {
         let has = |problem: &str| words.iter().all(|word| problem.contains(word));
         let status = || format!("{words:?} expected: {:?}", self.status(peer));
@@ -150,7 +150,7 @@ impl Node {
     }
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub async fn wait(holds: impl Fn() -> bool, state: impl Fn() -> String) {
     let until = Instant::now() + DEADLINE;
     while !holds() {
@@ -165,7 +165,7 @@ pub fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// Settings with peers at these addresses. A silent peer is noticed late: that is a test of its own.
+/// Returns settings with peers at these addresses. A silent peer is noticed late: a separate test covers that.
 pub fn settings(node: u16, peers: &[(u16, SocketAddr)]) -> PeerSettings {
     PeerSettings {
         node: NodeId(node),

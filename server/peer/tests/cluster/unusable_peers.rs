@@ -1,4 +1,4 @@
-//! Peers that cannot be used: what the node that dials them tells.
+//! Unusable peers: the problems reported by the node that dials them.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tribunal_types::NodeId;
 use crate::intruder::{acceptor, certificate, odd_certificate};
 use crate::nodes::{Events, authority, identity, listener, node_identity, settings, start};
 
-/// Node 1 dials node 2 at `address` and tells why that is no use.
+/// Node 1 dials node 2 at `address` and reports why it is unusable.
 async fn check(authority: &Authority, address: SocketAddr, words: &[&str]) {
     let one = start(authority, settings(1, &[(2, address)]), listener().0);
     let mut words = words.to_vec();
@@ -23,7 +23,7 @@ async fn check(authority: &Authority, address: SocketAddr, words: &[&str]) {
     one.peers.stop().await;
 }
 
-/// Answers connections as a node with this certificate that asks for none, and talks garbage instead of HTTP/2.
+/// Accepts connections as a node with this certificate that requires none, and sends garbage instead of HTTP/2.
 async fn pretender(made: &NodeCertificate) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it is bound");
@@ -71,7 +71,7 @@ async fn a_peer_that_is_no_peer_is_not_used() {
         }
     });
     check(&authority, address, &["does not talk TLS", "listener for peers"]).await;
-    // The kernel accepts, and nobody else does.
+    // The kernel accepts the connection, but no process does.
     let (_silent, address) = listener();
     check(&authority, address, &["TLS handshake takes longer than"]).await;
 }
@@ -89,7 +89,7 @@ async fn a_node_that_is_refused_tells_what_its_peer_says() {
     check(&authority, two.address, &["node 2 belongs to the cluster `production`, but node 1 to `test`"]).await;
     let stranger = Authority::create("other").expect("made");
     let two = start(&stranger, settings(2, &[(1, nowhere)]), listener().0);
-    // It dials again and again: what node 2 says of it is the same until it stops.
+    // It dials repeatedly: node 2's message about it is the same until it stops.
     let one = start(&authority, settings(1, &[(2, two.address)]), listener().0);
     one.problem(2, &["node 1", "node 2", "not signed by our authority"]).await;
     two.refused(0, &["node 2 refuses a connection", "our certificate is not signed by its authority"]).await;
@@ -99,7 +99,7 @@ async fn a_node_that_is_refused_tells_what_its_peer_says() {
 async fn a_node_whose_certificate_a_peer_does_not_accept_tells_so() {
     let authority = authority();
     let stranger = Authority::create("other").expect("made");
-    // Node 1 trusts both authorities, as while they are exchanged; node 2 its own only.
+    // Node 1 trusts both authorities, as during their replacement; node 2 trusts only its own.
     let both = format!("{}{}", authority.certificate_pem(), stranger.certificate_pem());
     let made = certificate(&authority, 1);
     let one = Identity::from_pem(made.identity(&both)).expect("an identity");

@@ -1,4 +1,5 @@
-//! A log in memory with records of many kinds, the state of a storage that has applied it, and a sink that records events.
+//! An in-memory log with records of many kinds, the state of a storage that has applied it, and a sink that records
+//! events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ pub struct MemoryLog {
     records: Mutex<Vec<Vec<TestWrite>>>,
     head: watch::Sender<u64>,
     pub largest_read: AtomicUsize,
-    /// Records that the log only gets when it is to catch up.
+    /// Records that the log receives only when it is asked to catch up.
     pub late: AtomicU64,
 }
 

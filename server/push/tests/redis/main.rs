@@ -1,4 +1,5 @@
-//! The push loop and the RESP transport against a real redis-server that is killed, restarted, and restored from a backup.
+//! The push loop and the RESP transport against a real redis-server that is killed, restarted, and restored from a
+//! backup.
 
 mod adaptor;
 mod log;
@@ -229,7 +230,7 @@ async fn two_pushes_of_one_log_write_every_record_once_and_one_that_lags_catches
         push.until_caught_up().await;
     }
     assert_eq!(rows_in(redis.endpoint()).await, log.state());
-    // A node that does not know yet what another one has pushed.
+    // A node that does not know yet which records another node has pushed.
     let source = Arc::new(MemoryLog::new());
     source.late.store(1_200, Ordering::Relaxed);
     let lagging = Push::of(source, redis.endpoint());
@@ -291,7 +292,7 @@ async fn a_storage_of_another_log_is_not_changed() {
     let direct = transport(redis.endpoint());
     direct.connect().await.expect("redis is up");
     ask(&direct, &["SET", "watermark", "20"]).await;
-    // Filled before the push reads the watermark: the fork is where the log ends then.
+    // Filled before the push reads the watermark: the fork is at the log's end at that time.
     let log = Arc::new(MemoryLog::new());
     log.append_many(10);
     let push = Push::of(log, redis.endpoint());

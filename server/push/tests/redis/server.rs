@@ -20,7 +20,7 @@ impl RedisServer {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let unique = format!("tribunal-push-redis-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let dir = std::env::temp_dir().join(unique);
-        // Left by a process with this number that was killed.
+        // A killed test with the same process id may have left it.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("the temporary directory is writable");
         let port = free_port();
@@ -93,7 +93,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// Returns a port that is free, below those that the system gives to others: it stays free while a server is away.
+/// Returns a free port below the ephemeral range, so that it stays free while a server is down.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

@@ -31,7 +31,7 @@ fn entry(index: u64, term: u64, data: &[u8]) -> Entry {
     Entry { index, term, data: data.to_vec().into(), ..Entry::default() }
 }
 
-/// What a message becomes on its way; `None` if it cannot be decoded.
+/// Returns a message after encoding and decoding; `None` if it cannot be decoded.
 fn sent(message: &RaftMessage) -> Option<RaftMessage> {
     RaftMessage::decode(&message.encode().into()).ok()
 }
@@ -91,7 +91,7 @@ fn what_no_replica_sends_is_not_decoded() {
     assert!(!append(&|message| message.from = 0));
     assert!(!append(&|message| message.to = 1024));
     assert!(!append(&|message| message.context = vec![0; 33].into()));
-    // A change of members whose bytes are none.
+    // A membership change whose bytes are invalid.
     assert!(!append(&|message| message.mut_entries()[0].data = vec![0x0B, 0x0B, 1].into()));
     for kind in [
         MessageType::MsgHup,
@@ -145,7 +145,7 @@ fn what_vouches_for_entries_that_are_not_there_is_refused() {
     let ack = message(MessageType::MsgAppendResponse, 2, 1, |message| message.index = NUMBER_MAX);
     let refused = cluster.node(1).step(Input::Message { from: NodeId(2), message: ack });
     assert_eq!(refused, Err(Refused::PastLeader { from: NodeId(2), index: NUMBER_MAX, last: 3 }));
-    // A vote for a candidate that did not ask yet: its log is not durable.
+    // A vote for a candidate that has not requested it yet: its log is not durable.
     let node = cluster.node(2);
     node.fast_disk = false;
     let append = message(MessageType::MsgAppend, 1, 2, |message| {
@@ -166,8 +166,8 @@ fn what_vouches_for_entries_that_are_not_there_is_refused() {
     assert_eq!(refused, Err(Refused::NotLeader(NodeId(2))));
 }
 
-/// One message of a new leader replaces a suffix and commits what it replaces it with: in the log, the commit index
-/// must not come before those entries. The log of the tests refuses to replace a committed entry.
+/// One message of a new leader replaces a suffix and commits the replacement: in the log, the commit index must not
+/// precede those entries. The tests' log refuses to replace a committed entry.
 #[test]
 fn a_commit_index_is_written_after_the_entries_that_it_names() {
     let mut cluster = three();
@@ -190,7 +190,7 @@ proptest! {
         let _ = RaftMessage::decode(&bytes.into());
     }
 
-    /// Any message of a member that can be decoded, in any role, changes nothing that was committed and does not panic.
+    /// No decodable message of a member, in any role, changes committed state or panics.
     #[test]
     fn no_message_of_a_member_panics(
         kinds in proptest::collection::vec((0..TYPES.len(), 1..=3_u16, 1..=3_u16), 1..20),
@@ -229,7 +229,7 @@ proptest! {
     }
 }
 
-/// Of the last term there is, nobody could ever be elected again.
+/// In the last possible term, no node could ever be elected again.
 #[test]
 fn terms_that_no_elections_reach_are_refused() {
     let mut cluster = three();

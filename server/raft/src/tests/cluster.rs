@@ -9,14 +9,14 @@ use super::replica::Replica;
 use super::{GROUP, settings};
 use crate::{DurableUpTo, Input, Members};
 
-/// A message on its way.
+/// A message in flight.
 pub struct InFlight {
     pub from: NodeId,
     pub to: NodeId,
     pub what: Sent,
 }
 
-/// What one node sends to another.
+/// A message or a report from one node to another.
 pub enum Sent {
     Message(Bytes),
     Durable(Vec<DurableUpTo>),
@@ -26,9 +26,9 @@ pub enum Sent {
 pub struct Cluster {
     pub nodes: BTreeMap<NodeId, Replica>,
     pub in_flight: Vec<InFlight>,
-    /// Nodes that nothing reaches or leaves.
+    /// Nodes cut off in both directions.
     pub cut_off: Vec<NodeId>,
-    /// Messages that were refused, with the reason.
+    /// Refused messages, with the reason.
     pub refused: Vec<crate::Refused>,
 }
 
@@ -41,7 +41,7 @@ impl Cluster {
         cluster
     }
 
-    /// Nodes 1 to N with the group of node 1, which leads it.
+    /// Creates nodes 1 to N with the group of node 1, which leads it.
     pub fn led(nodes: u16, voters: Members) -> Self {
         let mut cluster = Self::new(nodes, &[(GROUP, voters)]);
         cluster.node(1).step(Input::Campaign(GROUP)).unwrap();
@@ -49,7 +49,7 @@ impl Cluster {
         cluster
     }
 
-    /// Node 1 proposes texts, each after the one before was delivered.
+    /// Proposes texts at node 1, each after the previous one was delivered.
     pub fn propose(&mut self, texts: &[&str]) {
         for text in texts {
             self.node(1).propose(GROUP, text).unwrap();
@@ -82,7 +82,7 @@ impl Cluster {
         self.refused.extend(done.err());
     }
 
-    /// Delivers everything, in order, until nothing is on its way.
+    /// Delivers everything, in order, until nothing is in flight.
     pub fn settle(&mut self) {
         loop {
             self.collect_sent();

@@ -1,4 +1,4 @@
-//! Followers that lag too far, logs with a compacted prefix, and logs that cannot be read.
+//! Followers that lag too far, logs with a compacted prefix, and unreadable logs.
 
 use tribunal_codec::EntryId;
 use tribunal_types::NodeId;
@@ -7,7 +7,7 @@ use super::cluster::{Cluster, Sent};
 use super::{GROUP, settings, voters};
 use crate::{BadGroup, GroupPoint, Input, Output, RaftGroups, Refused, StoredGroup};
 
-/// Node 3 is cut off while the others commit `a` to `j` and compact them.
+/// Node 3 is cut off while the other nodes commit `a` to `j` and compact them.
 fn left_behind() -> Cluster {
     let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
     cluster.cut_off = vec![NodeId(3)];
@@ -51,7 +51,7 @@ fn a_follower_too_far_behind_needs_an_image_and_goes_on_from_it() {
     assert_eq!(needed, [compacted], "once, although the leader repeats it");
     assert!(cluster.node(3).proposals(GROUP).is_empty());
 
-    // Meanwhile the group goes on.
+    // Meanwhile the group continues.
     cluster.propose(&["k"]);
     let image = cluster.node(2).applied.clone();
     cluster.node(3).install(image);
@@ -74,12 +74,12 @@ fn a_follower_too_far_behind_needs_an_image_and_goes_on_from_it() {
     assert_eq!(cluster.node(3).proposals(GROUP).join(""), "abcdefghijklm");
 }
 
-/// The leader's messages that announce compacted entries are lost; it sends them again by itself.
+/// The leader's messages that announce compacted entries are lost; it resends them by itself.
 #[test]
 fn the_announcement_of_compacted_entries_is_repeated_until_it_arrives() {
     let mut cluster = left_behind();
     for _ in 0..3 {
-        // Heartbeats and their answers pass, so that the leader takes the node for alive.
+        // Heartbeats and their responses pass, so that the leader considers the node alive.
         cluster.node(1).step(Input::Tick).unwrap();
         cluster.collect_sent();
         for message in std::mem::take(&mut cluster.in_flight) {
@@ -133,7 +133,8 @@ fn no_election_begins_before_an_installed_image_is_durable() {
     assert_eq!(cluster.leader(GROUP), Some(NodeId(3)));
 }
 
-/// All groups share one state machine: an image that one group needs may include less of another than was handed out.
+/// All groups share one state machine: an image that one group needs may include less of another group than was already
+/// applied.
 #[test]
 fn what_follows_an_older_image_is_handed_out_again() {
     let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
@@ -175,7 +176,7 @@ fn a_group_whose_log_cannot_be_read_stops_and_the_node_goes_on() {
     let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
     cluster.propose(&["a", "b"]);
     cluster.ticks(2);
-    // Nothing is applied durably, so that the start hands everything out again.
+    // Nothing is durably applied, so the start applies everything again.
     cluster.node(1).log.damage(GROUP, 3);
     cluster.node(1).restart(settings(5), usize::MAX);
     let seen = cluster.node(1).take_seen();

@@ -1,4 +1,4 @@
-//! Members join and leave, and are known after a restart.
+//! Members join and leave, and the members are known after a restart.
 
 use tribunal_types::NodeId;
 
@@ -35,7 +35,7 @@ fn a_voter_joins_another_leaves_and_the_joint_state_ends_by_itself() {
         assert_eq!((members.is_joint(), &members.voters), (false, &voters(&[1, 2, 4]).voters), "node {node}");
         assert_eq!(cluster.node(node).proposals(GROUP), ["a"]);
     }
-    // A majority of the new ones is enough.
+    // A majority of the new members is enough.
     cluster.cut_off = vec![NodeId(2)];
     cluster.propose(&["b"]);
     assert_eq!(cluster.node(1).proposals(GROUP), ["a", "b"]);
@@ -93,7 +93,8 @@ fn changes_that_raft_would_drop_or_panic_at_are_refused() {
     assert_eq!(cluster.node(2).groups.propose_members(GROUP, &voters(&[1, 2])), Err(Refused::NotLeader(NodeId(2))));
 }
 
-/// Another leader may finish a change that removes it. raft-rs goes on leading then, and panics at its next sync.
+/// Another leader may complete a change that removes this one. raft-rs continues to lead then, and panics at its next
+/// sync.
 #[test]
 fn a_leader_that_is_removed_steps_down() {
     let mut cluster = four();
@@ -119,7 +120,7 @@ fn a_leader_that_is_removed_steps_down() {
     assert_eq!(cluster.node(4).proposals(GROUP).last(), Some(&"c"));
 }
 
-/// A removed node stands for election again and again: nobody follows, and the leader stays.
+/// A removed node starts elections repeatedly: no node votes for it, and the leader stays.
 #[test]
 fn a_removed_node_disturbs_nobody() {
     let mut cluster = four();
@@ -135,7 +136,7 @@ fn a_removed_node_disturbs_nobody() {
     assert_eq!(cluster.node(1).roles[&GROUP], (Some(NodeId(1)), term));
 }
 
-/// A voter that decides alone leads at once, and could lead the same term again after a crash, with other entries.
+/// A lone voter leads at once, and could lead the same term again after a crash, with other entries.
 #[test]
 fn a_lone_voter_sends_nothing_to_learners_before_its_term_is_durable() {
     let mut members = voters(&[1]);
@@ -155,7 +156,7 @@ fn a_lone_voter_sends_nothing_to_learners_before_its_term_is_durable() {
     assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
 }
 
-/// Otherwise a node that restarts would stand for election with the members of two changes ago.
+/// Otherwise a restarted node would run elections with the members of two changes ago.
 #[test]
 fn a_change_becomes_durable_together_with_the_commit_index_of_the_one_before() {
     let mut cluster = four();
@@ -175,8 +176,8 @@ fn a_change_becomes_durable_together_with_the_commit_index_of_the_one_before() {
     assert!(synced.iter().any(tells), "{seen:?}");
 }
 
-/// A node was away while two voters were added. What is told of the last entry comes before that entry, which two of the three
-/// old voters have, and two of five are no majority.
+/// A node was away while two voters were added. Reports of the last entry's durability arrive before that entry, which
+/// two of the three old voters have; two of five are no majority.
 #[test]
 fn nothing_is_counted_by_members_of_two_changes_ago() {
     let mut cluster = Cluster::led(6, Members { learners: [NodeId(6)].into(), ..voters(&[1, 2, 3]) });
@@ -187,7 +188,7 @@ fn nothing_is_counted_by_members_of_two_changes_ago() {
     {
         change(&mut cluster, &Members { learners: learners.into_iter().map(NodeId).collect(), ..voters(&voters_now) });
     }
-    // Only nodes 1 and 3 get the last one.
+    // Only nodes 1 and 3 receive the last one.
     cluster.cut_off = vec![2, 4, 5].into_iter().map(NodeId).collect();
     cluster.node(1).propose(GROUP, "b").unwrap();
     cluster.collect_sent();
@@ -201,7 +202,7 @@ fn nothing_is_counted_by_members_of_two_changes_ago() {
         let upto = vec![DurableUpTo { group: GROUP, term: b.term, index: b.index }];
         cluster.node(6).step(Input::Durable { from: NodeId(node), upto }).unwrap();
     }
-    // Node 6 is told of everything at once, by the leader, that probes it.
+    // The probing leader sends everything to node 6 at once.
     to_six.retain(|sent| matches!(sent.what, Sent::Message(_)));
     to_six.iter().for_each(|sent| cluster.deliver(sent));
     cluster.cut_off.push(NodeId(3));
@@ -213,8 +214,8 @@ fn nothing_is_counted_by_members_of_two_changes_ago() {
     assert_eq!(six.proposals(GROUP), ["a"]);
 }
 
-/// A state image of another node may come with the members of later entries, and those are no majority for what is before
-/// them. What the leader says is committed is.
+/// Another node's state image may include the members of later entries, which are no majority for the entries before
+/// them. The leader's commit index counts.
 #[test]
 fn nothing_is_counted_by_members_of_entries_that_are_not_here() {
     let mut cluster = Cluster::led(3, Members { as_of: 9, ..voters(&[1, 2, 3]) });
@@ -232,7 +233,8 @@ fn nothing_is_counted_by_members_of_entries_that_are_not_here() {
     assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
 }
 
-/// A voter decides alone since a change of which it has lost the news, and the learner, which knows, has a longer log.
+/// A voter has decided alone since a change whose commit it has lost, and the learner, which knows of the commit, has a
+/// longer log.
 #[test]
 fn a_voter_that_has_lost_a_change_learns_of_it_from_a_node_that_refuses_its_vote() {
     let mut cluster = Cluster::led(2, voters(&[1, 2]));
@@ -243,14 +245,14 @@ fn a_voter_that_has_lost_a_change_learns_of_it_from_a_node_that_refuses_its_vote
     cluster.node(1).drain();
     cluster.node(1).complete_sync();
     cluster.settle();
-    // That it is committed is written now, and what follows is sent, but nothing of it becomes durable.
+    // The commit is written now, and the following entries are sent, but none of them becomes durable.
     cluster.propose(&["a", "b"]);
     cluster.ticks(3);
     assert_eq!(cluster.node(2).point(GROUP).members.voters, alone.voters);
     cluster.node(1).restart(settings(9), 0);
     cluster.node(1).fast_disk = true;
     assert!(cluster.node(1).groups.members(GROUP).unwrap().voters.contains(&NodeId(2)));
-    // It stands for election in a term that the other never sees.
+    // It runs for election in a term that the other node never sees.
     cluster.cut_off = vec![NodeId(2)];
     cluster.node(1).step(Input::TakeOver(GROUP)).unwrap();
     cluster.settle();

@@ -10,7 +10,7 @@ use tribunal_types::GroupId;
 use crate::GroupLog;
 use crate::entry_content::MEMBERS;
 
-/// What the records of one group add up to.
+/// The state that the records of one group add up to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
     pub state: GroupState,
@@ -85,7 +85,7 @@ pub enum Record {
 struct Disk {
     durable: BTreeMap<GroupId, Stored>,
     written: BTreeMap<GroupId, Stored>,
-    /// What is in `written` and not in `durable`.
+    /// Records in `written` that are not in `durable`.
     pending: Vec<(GroupId, Record)>,
     unreadable: Option<(GroupId, u64)>,
 }
@@ -101,17 +101,17 @@ impl MemoryLog {
         disk.pending.push((group, record));
     }
 
-    /// Number of records that are not durable.
+    /// Returns the number of records that are not durable.
     pub fn pending(&self) -> usize {
         self.0.borrow().pending.len()
     }
 
-    /// Whether any of them is an entry.
+    /// Returns whether any of them is an entry.
     pub fn pending_entries(&self) -> bool {
         self.0.borrow().pending.iter().any(|(_, record)| matches!(record, Record::Entry(..)))
     }
 
-    /// Makes the first so many records durable that are not.
+    /// Makes the first `count` pending records durable.
     pub fn sync(&self, count: usize) {
         let disk = &mut *self.0.borrow_mut();
         for (group, record) in disk.pending.drain(..count) {
@@ -119,7 +119,7 @@ impl MemoryLog {
         }
     }
 
-    /// The power fails: of what is not durable, only the first so many records survive.
+    /// The power fails: only the first `surviving` pending records survive.
     pub fn crash(&self, surviving: usize) {
         self.sync(surviving.min(self.pending()));
         let disk = &mut *self.0.borrow_mut();

@@ -31,7 +31,7 @@ fn each_proposal_takes_one_sync_and_its_commit_none() {
         assert_eq!(replica.proposals(GROUP).len(), n + 1);
     }
     assert_eq!((replica.syncs_seen - syncs, replica.states_seen - states), (100, 0));
-    // The commit index is written once, with the next tick, and nothing more after that.
+    // The commit index is written once, with the next tick; nothing is written after that.
     for _ in 0..5 {
         replica.step(Input::Tick).unwrap();
     }

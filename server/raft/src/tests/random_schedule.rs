@@ -79,8 +79,8 @@ fn traced(seed: u64) -> String {
     simulation.trace.unwrap_or_default()
 }
 
-/// Two leaders in one term, or worse, an entry that is replaced after it was handed out, or a read that misses what was
-/// committed: a check fails.
+/// Two leaders in one term, or worse, an entry that is replaced after it was applied, or a read that misses committed
+/// entries: a check fails.
 #[test]
 fn planted_bugs_are_noticed() {
     for planted in [Planted::ForgetsVotes, Planted::TellsBeforeTheSync, Planted::ReadsAtTheCommitIndex] {
@@ -96,7 +96,8 @@ fn planted_bugs_are_noticed() {
     }
 }
 
-// Faults of one schedule in 30,000 have been found: PROPTEST_CASES=20000 plays as many (25 a second and core).
+// Bugs that occur in one schedule of 30,000 have been found: PROPTEST_CASES=20000 plays about that many (25 per second
+// and core).
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 

@@ -9,7 +9,7 @@ use tribunal_types::{GroupId, NodeId};
 use super::memory_log::{MemoryLog, Record};
 use crate::{DurableUpTo, GroupPoint, Input, Output, RaftGroups, RaftMessage, Refused, Settings, StoredGroup};
 
-/// What a state machine includes of one group.
+/// The part of a state machine that belongs to one group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     pub point: GroupPoint,
@@ -22,22 +22,22 @@ pub struct Replica {
     pub node: NodeId,
     pub groups: RaftGroups<MemoryLog>,
     pub log: MemoryLog,
-    /// Syncs in flight: their numbers, and how many records not durable at that time they cover.
+    /// Syncs in flight: their numbers, and how many of the records pending at that time they cover.
     pub syncs: VecDeque<(u64, usize)>,
     pub applied: BTreeMap<GroupId, Applied>,
-    /// What a crash leaves of `applied`.
+    /// The saved copy of `applied`, which survives a crash.
     pub image: BTreeMap<GroupId, Applied>,
     /// All outputs since they were last taken.
     pub seen: Vec<Output>,
     /// Messages to be sent, encoded.
     pub sent: Vec<(NodeId, Bytes)>,
-    /// How far the logs are durable, to be told.
+    /// Reports of log durability, to be sent.
     pub told: Vec<(NodeId, Vec<DurableUpTo>)>,
     pub roles: BTreeMap<GroupId, (Option<NodeId>, u64)>,
     /// Counts of outputs, over all time.
     pub syncs_seen: u64,
     pub states_seen: u64,
-    /// Whether syncs are answered at once.
+    /// Whether syncs complete at once.
     pub fast_disk: bool,
 }
 
@@ -73,7 +73,7 @@ impl Replica {
         }
     }
 
-    /// The power fails, and the node starts again.
+    /// The power fails, and the node restarts.
     pub fn restart(&mut self, settings: Settings, surviving: usize) {
         self.log.crash(surviving);
         let fast_disk = self.fast_disk;
@@ -107,7 +107,7 @@ impl Replica {
         self.step(Input::Persisted(number)).unwrap();
     }
 
-    /// Does what is to be done.
+    /// Handles all outputs.
     pub fn drain(&mut self) {
         while let Some(output) = self.groups.poll() {
             self.seen.push(output.clone());
@@ -156,7 +156,7 @@ impl Replica {
         }
     }
 
-    /// Every entry is handed out once, in order.
+    /// Checks that every entry is applied once, in order.
     fn advance(&mut self, group: GroupId, id: EntryId) -> &mut Applied {
         let durable = self.log.durable(group);
         let applied = self.applied.get_mut(&group).expect("a group of this node");
@@ -166,7 +166,7 @@ impl Replica {
         applied
     }
 
-    /// An image takes the place of the state machine, and is durable.
+    /// An image replaces the state machine, and is durable.
     pub fn install(&mut self, image: BTreeMap<GroupId, Applied>) {
         self.image.extend(image.clone());
         for (group, applied) in image {
@@ -180,7 +180,7 @@ impl Replica {
         }
     }
 
-    /// Starts a group again from an image in which this node is no member of it.
+    /// Restarts a group from an image in which this node is not a member of it.
     fn replace_group(&mut self, group: GroupId, applied: GroupPoint) {
         self.groups.remove_group(group);
         while !self.syncs.is_empty() {
@@ -203,7 +203,7 @@ impl Replica {
         &self.applied[&group].point
     }
 
-    /// The state machine becomes durable as it is now.
+    /// Makes the state machine durable as it is now.
     pub fn save_image(&mut self) {
         self.image = self.applied.clone();
     }

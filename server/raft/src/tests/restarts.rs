@@ -6,8 +6,8 @@ use super::cluster::Cluster;
 use super::{GROUP, settings, voters};
 use crate::{Input, Output, Refused};
 
-/// Nodes 1 and 3 stand for election in the same term. Node 2 votes for node 1 and crashes before it receives a request
-/// from node 3. Returns who leads, and in which term.
+/// Nodes 1 and 3 run for election in the same term. Node 2 votes for node 1 and crashes before it receives a request
+/// from node 3. Returns the leaders and their terms.
 fn two_candidates(forgets_votes: bool) -> Vec<(NodeId, u64)> {
     let mut cluster = Cluster::new(3, &[(GROUP, voters(&[1, 2, 3]))]);
     for node in [1, 3] {
@@ -20,7 +20,7 @@ fn two_candidates(forgets_votes: bool) -> Vec<(NodeId, u64)> {
     cluster.deliver(to_2.iter().find(|message| message.from == NodeId(1)).unwrap());
     assert!(cluster.node(2).sent.is_empty(), "the vote is not durable");
     if forgets_votes {
-        // The planted bug: what is reported as durable is not.
+        // The planted bug: a record reported as durable is not.
         let (number, _) = cluster.node(2).syncs.pop_front().unwrap();
         cluster.node(2).step(Input::Persisted(number)).unwrap();
     } else {
@@ -48,7 +48,7 @@ fn a_vote_survives_a_crash() {
     assert_eq!(two_candidates(false), [(NodeId(1), 1)]);
 }
 
-/// The same with a vote that was told before it was durable: what the test above would see.
+/// The same with a vote that was sent before it was durable: the failure that the test above would detect.
 #[test]
 fn without_durable_votes_a_term_has_two_leaders() {
     assert_eq!(two_candidates(true), [(NodeId(1), 1), (NodeId(3), 1)]);
@@ -60,7 +60,7 @@ fn what_a_majority_has_survives_when_all_crash() {
     cluster.propose(&["a", "b"]);
     cluster.node(1).fast_disk = false;
     cluster.node(2).fast_disk = false;
-    // Sent to node 2 only, and durable nowhere.
+    // Sent only to node 2, and durable nowhere.
     cluster.cut_off = vec![NodeId(3)];
     cluster.node(1).propose(GROUP, "lost").unwrap();
     cluster.settle();
@@ -78,7 +78,7 @@ fn what_a_majority_has_survives_when_all_crash() {
     }
 }
 
-/// The commit index is written lazily: a state machine that is ahead of it is no contradiction.
+/// The commit index is written lazily: a state machine ahead of it is no contradiction.
 #[test]
 fn a_durable_state_machine_may_be_ahead_of_the_written_commit_index() {
     let mut cluster = Cluster::new(1, &[(GROUP, voters(&[1]))]);
@@ -110,7 +110,7 @@ fn a_suffix_that_was_not_committed_is_replaced_in_the_log_too() {
     let expected = cluster.nodes[&leader].log.durable(GROUP).entries;
     assert_eq!(cluster.node(1).log.durable(GROUP).entries, expected);
     assert_eq!(cluster.node(1).proposals(GROUP), ["a"]);
-    // What was lost is known: another term began.
+    // The loss is reported: another term began.
     let seen = cluster.node(1).take_seen().into_iter();
     let begun = seen.filter(|output| matches!(output, Output::TermBegun { leading: false, .. })).count();
     assert_eq!(begun, 1);
@@ -141,7 +141,7 @@ fn reads_get_an_index_that_includes_what_was_committed_before() {
     let committed = cluster.node(1).point(GROUP).id.index;
     for node in 1..=3 {
         cluster.node(node).take_seen();
-        // The same context twice: both are answered.
+        // The same context twice: both reads are answered.
         cluster.node(node).step(Input::ReadIndex { group: GROUP, context: 5 }).unwrap();
         cluster.node(node).step(Input::ReadIndex { group: GROUP, context: 5 }).unwrap();
         cluster.settle();
@@ -152,7 +152,7 @@ fn reads_get_an_index_that_includes_what_was_committed_before() {
         });
         assert_eq!(answers.collect::<Vec<_>>(), [(committed, 5), (committed, 5)], "node {node}");
     }
-    // A leader without a majority answers none, and says so when it steps down.
+    // A leader without a majority answers none, and reports that when it steps down.
     cluster.cut_off = vec![NodeId(1)];
     cluster.node(1).step(Input::ReadIndex { group: GROUP, context: 6 }).unwrap();
     cluster.ticks(40);

@@ -16,7 +16,7 @@ use crate::{DurableUpTo, Input, Members, Output};
 const OTHER: GroupId = GroupId { node: NodeId(2), incarnation: Incarnation(1) };
 const GROUPS: [GroupId; 3] = [GroupId::CONTROL, GROUP, OTHER];
 
-/// Numbers from a seed.
+/// Random numbers from a seed.
 #[derive(Clone)]
 pub struct Draw(u64);
 
@@ -31,18 +31,18 @@ impl Draw {
     }
 }
 
-/// How often each kind of thing happened.
+/// The number of occurrences of each kind of event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(pub BTreeMap<&'static str, u64>);
 
-/// A bug.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
     /// A sync is skipped, and reported as done, if it has no entries.
     ForgetsVotes,
-    /// A node tells the others that an entry is durable before it is.
+    /// A node reports an entry as durable before it is.
     TellsBeforeTheSync,
-    /// A read waits for what its leader knows to be committed.
+    /// A read waits only for the commit index that its leader knows.
     ReadsAtTheCommitIndex,
 }
 
@@ -52,21 +52,21 @@ pub struct Simulation {
     nodes: u16,
     starts: u64,
     proposed: u64,
-    /// Who led which term.
+    /// The leader of each term.
     leaders: BTreeMap<(GroupId, u64), NodeId>,
-    /// Who leads a term that is not durable there: a voter that decides alone. A crash takes it back, and nobody else has
-    /// seen it.
+    /// Leaders of terms that are not durable there: voters that decide alone. A crash reverts such a term, and no other
+    /// node has seen it.
     tentative: BTreeSet<(GroupId, u64, NodeId)>,
-    /// What was handed out anywhere: each index once.
+    /// All entries applied anywhere: each index once.
     history: BTreeMap<(GroupId, u64), (u64, String)>,
-    /// Nodes that need an image, with what it must include.
+    /// Nodes that need an image, with the least indices that it must include.
     wanted: BTreeMap<NodeId, BTreeMap<GroupId, u64>>,
-    /// What anybody knew to be committed when a read began.
+    /// The highest index that any node knew to be committed when a read began.
     reads: BTreeMap<u64, (GroupId, u64)>,
-    /// What goes wrong, to prove that it is noticed.
+    /// A bug, to prove that the checks detect it.
     pub planted: Option<Planted>,
     pub counts: Counts,
-    /// Everything that was returned, as text, if it is wanted.
+    /// All outputs as text, if requested.
     pub trace: Option<String>,
 }
 
@@ -106,10 +106,10 @@ impl Simulation {
         GROUPS[self.draw.below(GROUPS.len())]
     }
 
-    /// Does something, and checks what must hold.
+    /// Performs a random action and checks the invariants.
     pub fn step(&mut self) {
         let kind = self.draw.below(1000);
-        // With the planted bug, elections and crashes are what matters.
+        // With this bug, elections and crashes matter most.
         let kind = if self.planted == Some(Planted::ForgetsVotes) && (860..960).contains(&kind) {
             960 + kind % 18
         } else {
@@ -140,7 +140,7 @@ impl Simulation {
         self.observe();
     }
 
-    /// Begins a read. It must see what any node knows to be committed now.
+    /// Begins a read. It must see everything that any node knows to be committed now.
     fn read(&mut self, node: u16, group: GroupId) {
         let known = self.history.range((group, 0)..=(group, u64::MAX)).next_back().map_or(0, |((_, index), _)| *index);
         let context = self.reads.len() as u64;
@@ -150,7 +150,7 @@ impl Simulation {
         }
     }
 
-    /// Delivers, loses or repeats any message that is on its way.
+    /// Delivers, loses or repeats any message in flight.
     fn pass_message(&mut self) {
         self.cluster.collect_sent();
         if self.cluster.in_flight.is_empty() {
@@ -217,7 +217,7 @@ impl Simulation {
         let surviving = if self.planted.is_some() { 0 } else { surviving };
         self.cluster.node(node).restart(settings(seed), surviving);
         self.wanted.remove(&NodeId(node));
-        // Its vote for itself may be among what survived.
+        // Its vote for itself may be among the surviving records.
         self.note_leaders();
         self.tentative.retain(|(_, _, leader)| *leader != NodeId(node));
         self.count("crashes");
@@ -275,7 +275,7 @@ impl Simulation {
         }
     }
 
-    /// Checks and notes what the nodes returned.
+    /// Checks and records the nodes' outputs.
     fn observe(&mut self) {
         self.note_outputs();
         let waiting = self.wanted.keys().copied().collect::<Vec<_>>();
@@ -299,7 +299,7 @@ impl Simulation {
         self.note_leaders();
     }
 
-    /// One term has one leader, as soon as the leader's vote for itself is durable.
+    /// A term has one leader from the moment that the leader's vote for itself is durable.
     fn note_leaders(&mut self) {
         let nodes = &self.cluster.nodes;
         let durable =
@@ -352,8 +352,8 @@ impl Simulation {
         assert_eq!(*committed, (term, what), "entry {index} of {group:?} was committed with another content");
     }
 
-    /// Gets a state image from a node that has enough of all groups. There may be none, because not every node belongs
-    /// to every group here: then each group that needs one gets its own.
+    /// Installs a state image from a node that has enough of all groups. There may be none, because not every node
+    /// belongs to every group here: then each group that needs one gets its own.
     fn install(&mut self, node: NodeId) {
         let wanted = self.wanted.get(&node).cloned().unwrap_or_default();
         let mut sets = vec![GROUPS.to_vec()];
@@ -379,7 +379,7 @@ impl Simulation {
         self.wanted.remove(&node);
     }
 
-    /// All faults end. Everything that was ever committed must be on all voters, and the groups must go on.
+    /// All faults end. Everything that was ever committed must be on all voters, and the groups must make progress.
     pub fn heal(&mut self) {
         self.cluster.cut_off.clear();
         let mut committed = BTreeSet::new();
@@ -437,7 +437,7 @@ impl Simulation {
         self.logs_match(group, members);
     }
 
-    /// Two logs that have an entry of the same term and index have the same content there.
+    /// Checks that two logs with an entry of the same term and index have the same content there.
     fn logs_match(&self, group: GroupId, members: &Members) {
         let mut known = BTreeMap::new();
         for node in &members.voters {

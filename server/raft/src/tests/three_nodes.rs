@@ -8,7 +8,7 @@ use super::cluster::{Cluster, InFlight, Sent};
 use super::{GROUP, voters};
 use crate::{DurableUpTo, EntryKind, Input, Output, Refused};
 
-/// A cluster whose node 1 leads.
+/// A cluster led by node 1.
 fn three() -> Cluster {
     let cluster = Cluster::led(3, voters(&[1, 2, 3]));
     assert_eq!(cluster.leader(GROUP), Some(NodeId(1)));
@@ -33,7 +33,7 @@ fn peers_get_what_was_handed_out_and_nothing_else() {
     let mut cluster = three();
     cluster.propose(&["a", "b"]);
     cluster.ticks(2);
-    // Nobody else has it.
+    // No other node has it.
     cluster.cut_off = vec![NodeId(2), NodeId(3)];
     cluster.propose(&["c"]);
     let read = |cluster: &mut Cluster, node, after, bytes_max| {
@@ -65,7 +65,7 @@ fn what_is_held_back_waits_in_the_log_and_is_handed_out_in_order() {
     cluster.propose(&["a"]);
     cluster.ticks(2);
     cluster.node(2).groups.hold_back(GROUP, true);
-    // Without node 2's acknowledgements nothing more would be committed.
+    // Without node 2's acknowledgements, nothing more would be committed.
     cluster.cut_off = vec![NodeId(3)];
     cluster.propose(&["b", "c"]);
     cluster.ticks(2);
@@ -106,7 +106,7 @@ fn followers_know_what_is_committed_from_each_other() {
     let mut cluster = three();
     cluster.node(1).fast_disk = false;
     cluster.node(1).propose(GROUP, "a").unwrap();
-    // The leader's disk is stuck, and the others' acknowledgements are lost.
+    // The leader's disk is stuck, and the followers' acknowledgements to it are lost.
     for _ in 0..2 {
         cluster.collect_sent();
         let (_, others): (Vec<_>, Vec<_>) =
@@ -114,7 +114,7 @@ fn followers_know_what_is_committed_from_each_other() {
         others.iter().for_each(|sent| cluster.deliver(sent));
     }
     assert_eq!([1, 2, 3].map(|node| cluster.node(node).proposals(GROUP).len()), [0, 1, 1]);
-    // A majority of two: the leader's disk and the own one.
+    // A majority of two: the leader's disk and the follower's own.
     cluster.node(1).fast_disk = true;
     cluster.cut_off = vec![NodeId(3)];
     cluster.node(1).drain();
@@ -174,7 +174,7 @@ fn what_is_told_of_another_term_or_by_a_stranger_counts_for_nothing() {
         cluster.node(2).step(Input::Durable { from: NodeId(3), upto }).unwrap();
         assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
     }
-    // Nobody outside the group, and nothing past the own log.
+    // Reports of nodes outside the group do not count, nor do indices past the own log.
     cluster.node(2).step(Input::Durable { from: NodeId(4), upto: told(1, 3) }).unwrap();
     assert_eq!(cluster.node(2).proposals(GROUP), ["a"]);
     let forged = cluster.node(2).step(Input::Durable { from: NodeId(2), upto: told(1, 3) });
@@ -183,7 +183,7 @@ fn what_is_told_of_another_term_or_by_a_stranger_counts_for_nothing() {
     assert_eq!(cluster.node(2).proposals(GROUP), ["a", "b"]);
 }
 
-/// A node whose disk is stuck is not taken for dead, as long as what it promised is durable.
+/// A node whose disk is stuck is not considered dead, as long as its promises are durable.
 #[test]
 fn heartbeats_are_answered_while_entries_wait_for_the_disk() {
     let mut cluster = three();
@@ -203,7 +203,7 @@ fn heartbeats_are_answered_while_entries_wait_for_the_disk() {
     };
     assert_eq!(answers(&mut cluster), [true], "the acknowledgement waits, the answer does not");
 
-    // A term that is not durable must not be told to anybody.
+    // A term that is not durable must not be sent to any node.
     cluster.node(3).step(Input::TakeOver(GROUP)).unwrap();
     cluster.settle();
     cluster.node(1).step(Input::TakeOver(GROUP)).unwrap();
@@ -263,7 +263,7 @@ fn a_proposal_to_a_follower_is_refused_and_not_forwarded() {
     assert!(cluster.node(1).proposals(GROUP).is_empty());
 }
 
-/// The leader's disk is stuck, and it sends heartbeats: an ordinary election fails, a takeover does not.
+/// The leader's disk is stuck, and it sends heartbeats: an ordinary election fails, a takeover succeeds.
 #[test]
 fn a_takeover_replaces_a_leader_that_still_sends_heartbeats() {
     let mut cluster = three();
@@ -285,7 +285,7 @@ fn a_takeover_replaces_a_leader_that_still_sends_heartbeats() {
     let mut term_begun = cluster.node(2).take_seen().into_iter();
     assert!(term_begun.any(|output| matches!(output, Output::TermBegun { leading: true, .. })));
 
-    // The disk works again, and the home node gets its leadership back.
+    // The disk works again, and the home node regains its leadership.
     cluster.node(1).fast_disk = true;
     cluster.node(1).drain();
     cluster.ticks(3);
@@ -296,7 +296,7 @@ fn a_takeover_replaces_a_leader_that_still_sends_heartbeats() {
     cluster.settle();
     cluster.ticks(2);
     for node in 1..=3 {
-        // "stuck" reached the other nodes when it was resent, or it is lost for all of them.
+        // "stuck" reached the other nodes when it was resent, or it is lost on all of them.
         let proposals = cluster.node(node).proposals(GROUP).join(" ");
         assert!(proposals.ends_with("for it back"), "node {node}: {proposals}");
     }
