@@ -5,8 +5,8 @@
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Batch, Conflict, Decision, EpochInput, EpochOutcome, FenceResult, Lsn, OpKind, Reason, StoreId, TxnIx, Verdict,
-    VerdictAt, Version, Witness, Write, WriteKind,
+    Batch, Conflict, Decision, EpochInput, EpochOutcome, FenceResult, Isolation, Lsn, OpKind, Read, Reason, Stage,
+    StoreId, TxnIx, Verdict, VerdictAt, Version, Witness, Write, WriteKind,
 };
 
 use crate::state::window::KeyRange;
@@ -88,10 +88,32 @@ fn verdict_at(
         }
         Decision::Aborted { reason, first, count } => {
             let witnesses = outcome.witnesses.iter().skip(first as usize).take(count as usize);
-            let conflicts = witnesses.filter_map(|witness| conflict_of(input, ix, witness)).collect();
+            let conflicts =
+                witnesses.filter_map(|witness| conflict_of(input, ix, &blamed(input, ix, witness))).collect();
             Some(Verdict::Aborted { epoch: input.epoch, reason, conflicts })
         }
         Decision::Replayed { .. } | Decision::BodyMismatch | Decision::Expired => None,
+    }
+}
+
+/// Returns the witness to show. A validator of snapshots may reject a transaction of which no read is stale, and then
+/// names none of them: the transaction names a snapshot of a multi-version store, and has read a row at a later version.
+/// That read is to blame, and the row's last writer, rather than the first operation.
+fn blamed(input: &EpochInput, ix: TxnIx, witness: &Witness) -> Witness {
+    let (batch, t) = input.locate(ix);
+    let reads = &batch.reads[batch.reads_of(t)];
+    let is_unchanged = |read: &Read| read.seen == witness.current;
+    if batch.txns[t].isolation != Isolation::Snapshot
+        || (witness.op, witness.stage) != (OpKind::Read, Stage::Validate)
+        || !reads.get(witness.index as usize).is_some_and(is_unchanged)
+    {
+        return *witness;
+    }
+    let snapshot = batch.snapshots[batch.snapshots_of(t)].iter().map(|snapshot| snapshot.at).max();
+    let is_later = |read: &Read| read.seen.map(Version::epoch) > snapshot;
+    match reads.iter().position(is_later) {
+        Some(later) => Witness { index: later as u32, current: reads[later].seen, ..*witness },
+        None => *witness,
     }
 }
 
@@ -214,7 +236,7 @@ mod tests {
     use alloc::sync::Arc;
 
     use tribunal_types::{
-        Csn, EarlyAbort, Epoch, FenceItem, NamespaceId, Range, Read, RowKey, Span, Stage, StoreLsn, TxnId, TxnRequest,
+        Csn, EarlyAbort, Epoch, FenceItem, NamespaceId, Range, RowKey, Span, StoreLsn, StoreSnapshot, TxnId, TxnRequest,
     };
 
     use super::*;
@@ -287,6 +309,37 @@ mod tests {
             ..EpochOutcome::default()
         };
         (EpochInput { epoch: Epoch(3), epoch_time_ms: 0, batches: alloc::vec![Arc::new(one), Arc::new(two)] }, outcome)
+    }
+
+    #[test]
+    fn a_read_later_than_the_snapshot_is_to_blame_if_no_read_is_stale() {
+        let at = |epoch| Version::new(Epoch(epoch), 1);
+        let mut txn = TxnRequest { isolation: Isolation::Snapshot, ..TxnRequest::default() };
+        txn.snapshots.push(StoreSnapshot { store: S, at: Epoch(10) });
+        for (key, epoch) in [(b"a", 8), (b"b", 11)] {
+            let key = Span::push(&mut txn.keys, key);
+            txn.reads.push(Read { row: RowKey::default(), seen: at(epoch), store: S, key });
+        }
+        let mut batch = Batch::default();
+        batch.push(&txn, Csn(1));
+        let input = EpochInput { epoch: Epoch(12), epoch_time_ms: 0, batches: alloc::vec![Arc::new(batch)] };
+        let named = |current| {
+            let outcome = EpochOutcome {
+                decisions: alloc::vec![Decision::Aborted { reason: Reason::ReadConflict, first: 0, count: 1 }],
+                witnesses: alloc::vec![Witness {
+                    op: OpKind::Read,
+                    index: 0,
+                    current,
+                    winner: None,
+                    stage: Stage::Validate
+                }],
+                ..EpochOutcome::default()
+            };
+            let Some(Verdict::Aborted { conflicts, .. }) = verdict_of(&input, &outcome, TxnIx(0)) else { panic!() };
+            (conflicts[0].key.clone(), conflicts[0].read_version, conflicts[0].current_version)
+        };
+        assert_eq!(named(at(8)), (b"b".to_vec(), at(11), at(11)));
+        assert_eq!(named(at(9)), (b"a".to_vec(), at(8), at(9)), "its read is stale");
     }
 
     #[test]

@@ -73,6 +73,16 @@ fn waits_on(method: &Method, pattern: &str) -> bool {
     *method == Method::POST && pattern.starts_with("/v1/txns")
 }
 
+/// Returns whether a request changes the configuration: operators look for it in the log. Keys log their own changes.
+fn changes_configuration(method: &Method, pattern: &str, need: Need) -> bool {
+    let is_of_operators = match need {
+        Need::Nobody => false,
+        Need::AnyOf(roles) | Need::OfService(roles) => !roles.has(Role::Engine) && !roles.has(Role::Store),
+    };
+    let reads = matches!(*method, Method::GET | Method::HEAD);
+    is_of_operators && !reads && !pattern.starts_with("/v1/admin/keys")
+}
+
 /// Returns whether a route is open to unauthenticated callers.
 pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
     need(method, pattern) == Need::Nobody
@@ -153,13 +163,22 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     if let Some(Stranger(known)) = request.extensions_mut().remove() {
         known.store(true, Ordering::Relaxed);
     }
-    request.extensions_mut().insert(principal);
+    request.extensions_mut().insert(Arc::clone(&principal));
     request.extensions_mut().insert(permit.room());
     // A token exists, or `enter` would have refused the request.
     let token = bearer(request.headers()).unwrap_or_default().to_owned();
+    let change = request
+        .extensions()
+        .get::<MatchedPath>()
+        .filter(|pattern| changes_configuration(request.method(), pattern.as_str(), need));
+    let change = change.map(|_| (request.method().clone(), request.uri().path().to_owned()));
     let answering = Answering { permit: Some(permit), waits_on: waits_on.then_some(&app.service) };
     let response = next.run(request);
     let response = if decides { response.await } else { while_admitted(&app, &token, response).await };
+    if let Some((method, path)) = change {
+        let (by, namespace, status) = (&principal.name, &principal.namespace_name, response.status().as_u16());
+        tracing::info!(by, namespace, %method, path, status, "a change of the configuration was requested");
+    }
     let Some(permit) = answering.answered() else { return response };
     if let Some(duplex) = response.extensions().get::<Duplex>() {
         // The stream checks the credential itself, and ends with a problem. It also knows when everything it took in is

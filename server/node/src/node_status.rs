@@ -80,11 +80,12 @@ impl NodeApi for NodeService {
         // An embedded store belongs to the node: until it is open, the node cannot read it.
         let opening = unreported.iter().any(|(store, trying)| store.is_embedded() && *trying);
         if names_stores {
-            reasons.extend(unreported.into_iter().map(|(StoreSpec { name, .. }, trying)| {
+            reasons.extend(unreported.into_iter().map(|(spec, trying)| {
+                let of = self.shown_store(&spec);
                 if trying {
-                    format!("the storage of store `{name}` has not reported its watermark yet")
+                    format!("the storage of store {of} has not reported its watermark yet")
                 } else {
-                    format!("the storage of store `{name}` does not return its watermark; see the status of the store")
+                    format!("the storage of store {of} does not return its watermark; see the status of the store")
                 }
             }));
         } else if !unreported.is_empty() {

@@ -89,8 +89,8 @@ pub struct Pusher {
     /// Maximum number of records of the next batch: below the configured limit while the storage makes no progress with
     /// more.
     records_max: usize,
-    /// The interruption was reported to the sink.
-    interrupted: bool,
+    /// The last reason of an interruption that was reported to the sink; `None` while the storage works.
+    interrupted: Option<String>,
 }
 
 /// Why pushing was interrupted.
@@ -143,7 +143,7 @@ impl Pusher {
             skips: Arc::clone(&skips),
         };
         let records_max = parts.options.limit.records_max;
-        (Pusher { parts, progress, resume, skips, single_until: Lsn(0), records_max, interrupted: false }, handle)
+        (Pusher { parts, progress, resume, skips, single_until: Lsn(0), records_max, interrupted: None }, handle)
     }
 
     /// Pushes until `shutdown` completes. The next start determines from the watermark whether the request in flight
@@ -199,8 +199,10 @@ impl Pusher {
     /// storage has requested.
     fn back_off(&mut self, attempts: u32, text: String) -> Option<Duration> {
         let asked = self.parts.transport.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
-        if !std::mem::replace(&mut self.interrupted, true) {
+        // "Connection closed" may come first, and "password authentication failed" with the next attempt.
+        if self.interrupted.as_ref() != Some(&text) {
             self.parts.sink.interrupted(self.parts.store, &text);
+            self.interrupted = Some(text.clone());
         }
         let options = &self.parts.options;
         let step = options.backoff_min.saturating_mul(1 << attempts.saturating_sub(1).min(16));
@@ -282,7 +284,7 @@ impl Pusher {
 
     /// Notifies the sink that the storage works again, if an interruption was reported.
     fn works(&mut self) {
-        if std::mem::take(&mut self.interrupted) {
+        if self.interrupted.take().is_some() {
             self.parts.sink.restored(self.parts.store);
         }
     }

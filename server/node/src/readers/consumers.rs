@@ -11,7 +11,8 @@ use tribunal_push::{PushActivity, TransportError};
 use tribunal_service::ServiceError;
 use tribunal_service::{ConsumerPosition, ConsumerStatus, Registration, WebhookStatus};
 use tribunal_types::{
-    ConsumerOffset, ControlChange, Epoch, HeldWebhook, LogId, Lsn, NamespaceId, NodeId, StoreId, Webhook as Registered,
+    ConsumerOffset, ControlChange, DEFAULT_NAMESPACE, Epoch, HeldWebhook, LogId, Lsn, NamespaceId, NodeId, StoreId,
+    StoreSpec, Webhook as Registered,
 };
 
 use crate::commit::message::Message;
@@ -285,13 +286,14 @@ impl NodeService {
         let own = self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held));
         let stopped = own.filter(|held| self.is_stopped(held));
         let told = stopped.filter_map(|held| {
-            let name = &catalog.by_id(held.webhook.store)?.name;
+            let spec = catalog.by_id(held.webhook.store)?;
+            let (name, of) = (&spec.name, self.shown_store(spec));
             let way_on = if held.webhook.log == self.records.log_id() {
                 format!("POST /v1/stores/{name}/push/resume (`tribunal store resume {name}`) tries it again")
             } else {
                 "a PUT there with `after` registers it again".to_owned()
             };
-            Some(format!("the webhook of store `{name}` is stopped: GET /v1/stores/{name}/push says why, and {way_on}"))
+            Some(format!("the webhook of store {of} is stopped: GET /v1/stores/{name}/push says why, and {way_on}"))
         });
         told.collect()
     }
@@ -321,6 +323,14 @@ impl NodeService {
     /// Returns a tenant's name, or its number if nothing names it any more.
     pub(crate) fn tenant_name(&self, namespace: NamespaceId) -> String {
         self.access.namespace_name(namespace).unwrap_or_else(|| namespace.0.to_string())
+    }
+
+    /// Returns a store's name for an operator of all tenants, who may have several stores of one name.
+    pub(crate) fn shown_store(&self, spec: &StoreSpec) -> String {
+        match self.tenant_name(spec.namespace) {
+            namespace if namespace == DEFAULT_NAMESPACE => format!("`{}`", spec.name),
+            namespace => format!("`{}` of namespace `{namespace}`", spec.name),
+        }
     }
 
     /// Updates the metrics of all consumers and webhooks.

@@ -134,6 +134,8 @@ struct NoVisibility {
     mark: Mark,
     /// The store's name in spans and log lines.
     name: String,
+    /// The name of the store's tenant in log lines.
+    namespace: String,
     tracing: Option<Arc<Tracing>>,
 }
 
@@ -155,15 +157,24 @@ impl AckSink for NoVisibility {
     }
 
     fn failed(&self, store: StoreId, text: &str) {
-        tracing::error!(store = self.name, store_id = store.0, text, "pushing to a webhook stopped");
+        let namespace = &self.namespace;
+        tracing::error!(namespace, store = self.name, store_id = store.0, text, "pushing to a webhook stopped");
     }
 
     fn interrupted(&self, store: StoreId, text: &str) {
-        tracing::warn!(store = self.name, store_id = store.0, text, "a webhook does not take records; trying again");
+        let namespace = &self.namespace;
+        tracing::warn!(
+            namespace,
+            store = self.name,
+            store_id = store.0,
+            text,
+            "a webhook does not take records; trying again"
+        );
     }
 
     fn restored(&self, store: StoreId) {
-        tracing::info!(store = self.name, store_id = store.0, "the webhook takes records again");
+        let namespace = &self.namespace;
+        tracing::info!(namespace, store = self.name, store_id = store.0, "the webhook takes records again");
     }
 
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
@@ -225,6 +236,7 @@ impl Webhooks {
             sink: Arc::new(NoVisibility {
                 mark: self.mark(held),
                 name: of.name.clone(),
+                namespace: self.egress_by_tenant.tenant_name(of.namespace),
                 tracing: self.tracing.clone(),
             }),
             options: PushOptions {

@@ -444,6 +444,8 @@ pub struct Acks {
     pub forks: Forks,
     /// The store's name in spans and log lines.
     pub name: String,
+    /// The name of the store's tenant in log lines.
+    pub namespace: String,
     /// The adaptor's name in spans and log lines.
     pub adaptor: String,
     /// Creates spans, if traces are on.
@@ -469,6 +471,7 @@ impl AckSink for Acks {
     fn rewound(&self, store: StoreId, lsn: Lsn) {
         if lsn.0 < self.known.swap(lsn.0, Ordering::Relaxed) {
             tracing::warn!(
+                namespace = self.namespace,
                 store = self.name,
                 store_id = store.0,
                 lsn = lsn.0,
@@ -494,7 +497,8 @@ impl AckSink for Acks {
     }
 
     fn failed(&self, store: StoreId, text: &str) {
-        tracing::error!(store = self.name, store_id = store.0, adaptor = self.adaptor, text, "pushing stopped");
+        let (namespace, adaptor) = (&self.namespace, &self.adaptor);
+        tracing::error!(namespace, store = self.name, store_id = store.0, adaptor, text, "pushing stopped");
         self.report(store, |newest| newest.stopped = true);
     }
 
@@ -507,8 +511,9 @@ impl AckSink for Acks {
     }
 
     fn interrupted(&self, store: StoreId, text: &str) {
-        let adaptor = &self.adaptor;
+        let (namespace, adaptor) = (&self.namespace, &self.adaptor);
         tracing::warn!(
+            namespace,
             store = self.name,
             store_id = store.0,
             adaptor,
@@ -518,7 +523,8 @@ impl AckSink for Acks {
     }
 
     fn restored(&self, store: StoreId) {
-        tracing::info!(store = self.name, store_id = store.0, "the storage is pushed to again");
+        let namespace = &self.namespace;
+        tracing::info!(namespace, store = self.name, store_id = store.0, "the storage is pushed to again");
     }
 
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
@@ -537,7 +543,9 @@ mod tests {
         let forks = Forks::Here(ForkFile::new(dir.path(), StoreId(1)), ControlIndex(3));
         let (name, adaptor, reports) = ("orders".into(), "redis".into(), Arc::default());
         let known = AtomicU64::new(0);
-        let acks = Acks { messages, push: ControlIndex(3), reports, forks, name, adaptor, tracing: None, known };
+        let namespace = String::new();
+        let acks =
+            Acks { messages, push: ControlIndex(3), reports, forks, name, namespace, adaptor, tracing: None, known };
         let taken = || match queue.try_recv() {
             Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
             _ => None,

@@ -72,11 +72,8 @@ impl NodeService {
             // The pushing node reports this.
             let elsewhere = self.is_elsewhere(status.pushed_by);
             if !elsewhere && needs_attention(status.push, store.spec.is_embedded()) {
-                problems.push(format!(
-                    "the push to store `{}` is {}; see `tribunal store ls`",
-                    store.spec.name,
-                    status.push.name()
-                ));
+                let of = self.shown_store(&store.spec);
+                problems.push(format!("the push to store {of} is {}; see `tribunal store ls`", status.push.name()));
             }
         }
         problems.extend(self.webhook_problems());

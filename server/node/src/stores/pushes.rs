@@ -341,7 +341,8 @@ impl Pushes {
                 Ok(None) => State::LogOnly,
                 Ok(Some((outlet, forks))) => State::Running(self.run(store, outlet, forks)),
                 Err(reason) => {
-                    tracing::error!(store = store.spec.name, reason, "the store cannot be pushed to");
+                    let namespace = self.egress_by_tenant.tenant_name(store.spec.namespace);
+                    tracing::error!(namespace, store = store.spec.name, reason, "the store cannot be pushed to");
                     State::Broken(reason)
                 }
             };
@@ -357,6 +358,7 @@ impl Pushes {
             reports: Arc::default(),
             forks,
             name: store.spec.name.clone(),
+            namespace: self.egress_by_tenant.tenant_name(store.spec.namespace),
             adaptor: store.spec.adaptor.clone().unwrap_or_default(),
             tracing: self.tracing.clone(),
             known: AtomicU64::new(match &outlet {
