@@ -55,7 +55,9 @@ pub fn declare(flags: &Declare) -> Result<(), String> {
         transactional: flags.transactional.then_some(true),
         adaptor: flags.adaptor.clone(),
         log_only: flags.log_only.then_some(true),
-        adaptor_config: config.transpose().map_err(|error| format!("--config is not JSON: {error}"))?,
+        adaptor_config: config.transpose().map_err(|error| {
+            format!("--config is not JSON: {error}; it takes the JSON itself, not the name of a file")
+        })?,
     };
     let target = &flags.target;
     let declared = block_on(async {
