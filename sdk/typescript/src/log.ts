@@ -1,8 +1,8 @@
 /** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
 import { described, signalOf, type OptionNames } from "./arguments.js";
+import type { Channel } from "./channel.js";
 import { checksumOf } from "./checksum.js";
-import type { Client } from "./client.js";
 import { errorOf, Misuse, ServerMisbehaved, TribunalError, Unavailable, type Problem } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
@@ -82,7 +82,7 @@ type Step = LogRecord | "further" | "idle" | "limit";
  * `after` and `log`.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
-  readonly #client: Client;
+  readonly #channel: Channel;
   readonly #store: string;
   readonly #options: LogOptions;
   readonly #signal: AbortSignal | undefined;
@@ -98,8 +98,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #pausing: AbortController | undefined;
 
   /** @internal */
-  constructor(client: Client, store: string, options: LogOptions) {
-    this.#client = client;
+  constructor(channel: Channel, store: string, options: LogOptions) {
+    this.#channel = channel;
     this.#store = store;
     this.#signal = signalOf(options, '{ after: "0" }', logNames);
     this.#options = options;
@@ -136,7 +136,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
     this.#isReading = true;
     this.#isClosed = false;
-    this.#client.readers.add(this);
+    this.#channel.readers.add(this);
     try {
       return await this.#next(wait);
     } finally {
@@ -167,10 +167,10 @@ export class LogReader implements AsyncIterable<LogRecord> {
       } catch (error) {
         if (this.#wasClosed()) continue;
         // The next stream continues after the same record elsewhere: all endpoints have the same log.
-        if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#client.endpointFailed(this.#stream.endpoint);
+        if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#channel.endpointFailed(this.#stream.endpoint);
         this.#end();
         signal?.throwIfAborted();
-        const pause = error instanceof Unavailable ? waitMs(this.#client.retry, failed, error.retryAfterMs) : undefined;
+        const pause = error instanceof Unavailable ? waitMs(this.#channel.retry, failed, error.retryAfterMs) : undefined;
         if (pause === undefined) throw error;
         failed++;
         await this.#pause(pause);
@@ -207,7 +207,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /** The end of the client does not concern a reader that has no stream and waits for nothing. */
   #unregister(): void {
-    if (this.#stream === undefined && !this.#isReading) this.#client.readers.delete(this);
+    if (this.#stream === undefined && !this.#isReading) this.#channel.readers.delete(this);
   }
 
   /** Waits before another attempt. `close` and the signal end the wait; which one it was, the caller finds out. */
@@ -247,7 +247,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
       ...(limit === undefined ? {} : { limit }),
       wait_ms: wait,
     };
-    return this.#client.openLog(query, this.#signal);
+    return this.#channel.openLog(query, this.#signal);
   }
 
   async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {

@@ -1,7 +1,7 @@
 /** The names of the client's options: others are misspelled, and would have no effect. */
 
 import type { OptionNames } from "./arguments.js";
-import type { BeginOptions, ClientOptions } from "./client.js";
+import type { BeginOptions, ClientOptions } from "./options.js";
 import type { components } from "./wire/schema.js";
 
 /** Of a client. */

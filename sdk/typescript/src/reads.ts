@@ -1,7 +1,6 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
 import { described, duration, list, onlyKnown, optionsOf, rowLimit, type OptionNames } from "./arguments.js";
-import type { Row } from "./client.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { isBytes, keyFields, keyOf, named, normal, type Key } from "./keys.js";
@@ -11,6 +10,23 @@ import type { components } from "./wire/schema.js";
 type WireRead = components["schemas"]["RowRead"];
 type WireRow = components["schemas"]["ReadRow"];
 type WireRange = components["schemas"]["RangeRead"];
+
+/** A row as it was read. */
+export interface Row<T = JsonValue> {
+  readonly key: Key;
+  readonly value: T;
+  /** Absent for a row that the transaction itself wrote and had not read. */
+  readonly version: string | undefined;
+}
+
+/** Rows in key order. */
+export interface RowPage {
+  /** Snapshot that the rows reflect. */
+  readonly applied: string;
+  readonly rows: readonly Row[];
+  /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
+  readonly more: boolean;
+}
 
 /** A row to read. */
 export interface RowRead {

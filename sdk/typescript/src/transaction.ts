@@ -4,12 +4,12 @@
  */
 
 import { list, optionsOf, rangeLimitMax, rowLimit, signalOf, type OptionNames } from "./arguments.js";
-import type { Client, Row } from "./client.js";
+import type { Client } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { ClientMistake, Misuse, Unavailable } from "./errors.js";
 import { copied, fresh, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, named, normal, order, successor, type Key } from "./keys.js";
-import { bound, checkedRange, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
+import { bound, checkedRange, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type Row, type RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
 import { addedTo, merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
 
@@ -207,7 +207,7 @@ export class Transaction {
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
         const rest = { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) };
         const snapshot = this.snapshots[store];
-        page = await this.#awaited(this.#client.page(store, rest, snapshot === undefined ? undefined : this.#session, snapshot));
+        page = await this.#awaited(this.#client.reads.page(store, rest, snapshot === undefined ? undefined : this.#session, snapshot));
         this.#mustBeOpen();
       }
       for (const one of page.rows) found.set(identity(one.key), one);

@@ -83,9 +83,9 @@ test("options of a wrong type or size are a misuse", () => {
   const options: unknown[] = [{ apiKey: 5 }, { apiKey: null }, { clientName: "a\nb" }, { clientName: "\u20ac" }, { fetch: 5 }];
   for (const one of options) assert.throws(() => new Client(nowhere, one as ClientOptions), Misuse);
   // What is not given has its default.
-  const { retry } = new Client(nowhere, { retry: wrong({ attemptsMax: undefined, waitMinMs: 5 }) });
+  const { retry } = new Client(nowhere, { retry: wrong({ attemptsMax: undefined, waitMinMs: 5 }) }).channel;
   assert.deepEqual(retry, { attemptsMax: 50, waitMinMs: 5, waitMaxMs: 200 });
-  assert.equal(new Client(nowhere, { retry: { attemptsMax: Infinity } }).retry.attemptsMax, Infinity);
+  assert.equal(new Client(nowhere, { retry: { attemptsMax: Infinity } }).channel.retry.attemptsMax, Infinity);
 });
 
 test("what cannot be sent is neither unavailable nor an abort", async () => {

@@ -126,8 +126,8 @@ test("further pages of a scan are as large as what is missing", async () => {
   const txn = await client.begin({ stores: ["kv"], ranges: { kv: [{ start: prefix, end: `${prefix}~`, limit: 3 }] } });
   for (const name of "abf") txn.delete("kv", `${prefix}${name}`);
   const limits: (number | undefined)[] = [];
-  const page = client.page.bind(client);
-  client.page = (store, range, session, snapshot) => {
+  const page = client.reads.page.bind(client.reads);
+  client.reads.page = (store, range, session, snapshot) => {
     limits.push(range.limit);
     return page(store, range, session, snapshot);
   };

@@ -285,7 +285,7 @@ for (const [name, close] of [["its client", (client: Client) => { client.close()
       close(client, reader);
       const late = new Promise((resolve) => setTimeout(resolve, 60_000, "late").unref());
       assert.equal(await Promise.race([record, late]), undefined);
-      assert.equal(client.readers.size, 0);
+      assert.equal(client.channel.readers.size, 0);
     } finally {
       service.stop();
     }

@@ -1,0 +1,149 @@
+/** The way to the service: sends one request to one endpoint after another, and keeps what ends with the client. */
+
+import createClient, { type Client as WireClient } from "openapi-fetch";
+
+import { duration, headerText } from "./arguments.js";
+import { caFetch } from "./ca_fetch.js";
+import { Endpoints } from "./endpoints.js";
+import { Misuse, ServerMisbehaved } from "./errors.js";
+import { exchange, settled, type Exchanged, type Reply } from "./exchange.js";
+import { Failover, failureOf } from "./failover.js";
+import { named, percentEncoded } from "./keys.js";
+import { Limit } from "./limit.js";
+import { heartbeatMs, LogStream } from "./log_stream.js";
+import type { ClientOptions } from "./options.js";
+import { retryPolicy, type RetryPolicy } from "./retry.js";
+import type { paths } from "./wire/schema.js";
+
+/** Makes one request of one endpoint. */
+export type Ask<T> = (signal: AbortSignal, wire: WireClient<paths>) => Promise<Exchanged<T>>;
+
+/** What the end of the client ends as well. */
+interface Closable {
+  close(): void;
+}
+
+/** The endpoints of a client and the requests on their way to them. */
+export class Channel {
+  readonly retry: RetryPolicy;
+  readonly timeoutMs: number;
+  /** Log readers that have a stream, or wait for a record. */
+  readonly readers = new Set<Closable>();
+  /** Requests that are under way. */
+  readonly #limits = new Set<Limit>();
+  /** What calls are rejected with once the client is closed. */
+  #closed: Misuse | undefined;
+  readonly #endpoints: Endpoints;
+  /** One for each endpoint. */
+  readonly #wires: readonly WireClient<paths>[];
+
+  constructor(url: string | readonly string[], options: ClientOptions) {
+    const endpointTimeoutMs = duration("endpointTimeoutMs", options.endpointTimeoutMs ?? 2_000);
+    this.#endpoints = new Endpoints(url, endpointTimeoutMs, duration("endpointCoolDownMs", options.endpointCoolDownMs ?? 10_000));
+    if (options.apiKey !== undefined) headerText("API key", options.apiKey);
+    if (options.fetch !== undefined && typeof options.fetch !== "function") throw new Misuse("`fetch` must be a function");
+    this.retry = retryPolicy(options.retry);
+    this.timeoutMs = duration("timeoutMs", options.timeoutMs ?? 30_000);
+    const fetch = options.fetch ?? (options.caFile === undefined ? undefined : caFetch(options.caFile));
+    const wireOf = (baseUrl: string): WireClient<paths> => createClient<paths>({
+      baseUrl,
+      headers: options.apiKey === undefined ? {} : { authorization: `Bearer ${options.apiKey}` },
+      ...(fetch === undefined ? {} : { fetch }),
+      // Keys may be any bytes, so parameters are percent-encoded before they arrive here.
+      pathSerializer: (path, parameters) => path.replace(/\{(\w+)\}/g, (_, name: string) => String(parameters[name])),
+      querySerializer: (query: Record<string, unknown>) =>
+        Object.entries(query)
+          .filter(([, value]) => value !== undefined)
+          .map(([name, value]) => `${name}=${String(value)}`)
+          .join("&"),
+    });
+    this.#wires = this.#endpoints.urls.map(wireOf);
+  }
+
+  /** Ends log streams and the requests that are under way. */
+  close(): void {
+    this.#closed ??= new Misuse("the client is closed");
+    for (const limit of [...this.#limits]) limit.stop();
+    for (const reader of [...this.readers]) reader.close();
+  }
+
+  /** The URL of the endpoint in use. */
+  get endpoint(): string {
+    return this.#endpoints.urls[this.#endpoints.inUse] ?? "";
+  }
+
+  /** Whether there is only one endpoint. */
+  get isSingle(): boolean {
+    return this.#wires.length === 1;
+  }
+
+  /** Records that an endpoint failed while it was answering. */
+  endpointFailed(endpoint: number): void {
+    this.#endpoints.failed(endpoint);
+  }
+
+  /** Makes one request, within the timeout. */
+  async ask<T>(call: Ask<T>, waitMs = 0): Promise<Reply<T>> {
+    return this.askOn(this.failover(waitMs), call);
+  }
+
+  /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
+  async askOn<T>(call: Failover, ask: Ask<T>): Promise<Reply<T>> {
+    for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
+      const limit = this.#limit(timeoutMs);
+      const wire = this.#wires[call.endpoint] as WireClient<paths>;
+      const reply = await exchange(() => ask(limit.controller.signal, wire)).finally(() => {
+        this.#end(limit);
+      });
+      if (limit.isStopped && reply.kind === "none") return { ...reply, text: "the client was closed", cause: this.#closed };
+      if (call.isOver(failureOf(reply))) return reply;
+    }
+    return call.exhausted();
+  }
+
+  /** Begins a call that may take `timeoutMs`, in addition to the time that the request itself may wait. */
+  failover(waitMs = 0, timeoutMs = this.timeoutMs): Failover {
+    if (this.#closed !== undefined) throw this.#closed;
+    return new Failover(this.#endpoints, this.retry, waitMs, timeoutMs);
+  }
+
+  /** Opens a stream of a log. `stop` ends the call, and not the stream. */
+  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop?: AbortSignal): Promise<LogStream> {
+    const encoded = { ...query, store: percentEncoded(named(query.store)), after: percentEncoded(query.after) };
+    const call = this.failover();
+    for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
+      const limit = this.#limit(timeoutMs, stop);
+      try {
+        const wire = this.#wires[call.endpoint] as WireClient<paths>;
+        const reply = await exchange(() =>
+          wire.GET("/v1/log", {
+            params: { query: { ...encoded, heartbeat_ms: heartbeatMs } },
+            headers: { accept: "application/x-ndjson" },
+            parseAs: "stream",
+            signal: limit.controller.signal,
+          }),
+        );
+        if (!limit.isStopped && !call.isOver(failureOf(reply))) continue;
+        const body = settled(reply);
+        if (body === null) throw new ServerMisbehaved("a stream without a body");
+        return new LogStream(call.endpoint, body, limit.controller, this.timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
+      } finally {
+        this.#end(limit);
+      }
+    }
+    return settled(call.exhausted());
+  }
+
+  /** Limits a request; the end of the client ends it as well. */
+  #limit(timeoutMs: number, signal?: AbortSignal): Limit {
+    const limit = new Limit(timeoutMs, signal);
+    if (this.#closed === undefined) this.#limits.add(limit);
+    else limit.stop();
+    return limit;
+  }
+
+  #end(limit: Limit): void {
+    limit.end();
+    this.#limits.delete(limit);
+  }
+}

@@ -1,0 +1,128 @@
+/** Reads of embedded stores: batches them, and repeats them until they include what they must. */
+
+import { list } from "./arguments.js";
+import type { Channel } from "./channel.js";
+import { Coalescer } from "./coalescer.js";
+import { ClientMistake, sessionUnknown, Unavailable } from "./errors.js";
+import { settled, type Reply } from "./exchange.js";
+import { normal, segment } from "./keys.js";
+import { bytesAlone, bytesOf, parts, readBounds, submitted, Union, type Shared } from "./read_batch.js";
+import {
+  asked,
+  rangeAsked,
+  rangeRows,
+  readOptions,
+  readTerms,
+  states,
+  waitMsOf,
+  type KeyRange,
+  type RangeReads,
+  type ReadOptions,
+  type ReadTerms,
+  type RowPage,
+  type RowRead,
+  type RowReads,
+} from "./reads.js";
+import { sleep, waitMs } from "./retry.js";
+import type { Session } from "./session.js";
+import type { components } from "./wire/schema.js";
+
+type ReadRequest = components["schemas"]["ReadRequest"];
+type ReadResponse = components["schemas"]["ReadResponse"];
+
+/** A read of one caller. */
+interface ReadItem {
+  /** Percent-encoded. */
+  readonly store: string;
+  readonly rows: readonly components["schemas"]["RowRead"][];
+  readonly terms: ReadTerms;
+}
+
+/** The reads of one client. */
+export class StoreReads {
+  readonly #channel: Channel;
+  readonly #session: Session | undefined;
+  readonly #coalescer: Coalescer<ReadItem, Shared<ReadResponse>> | undefined;
+
+  constructor(channel: Channel, session: Session | undefined, coalesces: boolean) {
+    this.#channel = channel;
+    this.#session = session;
+    this.#coalescer = coalesces ? new Coalescer(readBounds, (items) => this.#send(items)) : undefined;
+  }
+
+  /** Reads rows, which other reads may share a request with. */
+  async rows<T>(store: string, rows: readonly RowRead[], options: ReadOptions): Promise<RowReads<T>> {
+    const own = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)) };
+    const bytes = bytesOf(own.rows);
+    const answer = await this.#current(store, readTerms(readOptions(options)), undefined, (terms) => {
+      const group = JSON.stringify([store, terms]);
+      const coalescer = bytes > 0 && bytes <= bytesAlone ? this.#coalescer : undefined;
+      return submitted(coalescer, { group, bytes }, { ...own, terms }, (items) => this.#send(items));
+    });
+    const keys = rows.map(({ key }) => normal(key));
+    return { applied: answer.applied, session: answer.session, rows: states<T>(answer.rows ?? [], keys) };
+  }
+
+  /**
+   * Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the store:
+   * the range is compared with what was written after that, so older rows must not be returned.
+   */
+  async page(store: string, range: KeyRange, session?: string, snapshot?: string): Promise<RowPage> {
+    const { applied, ranges } = await this.ranges(store, [range], { session }, snapshot);
+    return { applied, rows: ranges[0]?.rows ?? [], more: ranges[0]?.more ?? false };
+  }
+
+  /** Reads ranges that must include an epoch of the store; this client's own commits if there is none. */
+  async ranges(store: string, ranges: readonly KeyRange[], options: ReadOptions, least?: string): Promise<RangeReads> {
+    const own = list(ranges, "a list of ranges").map(rangeAsked);
+    const name = segment(store);
+    const answer = await this.#current(store, readTerms(options), least, async (terms) => settled(await this.#read(name, { ranges: own, ...terms })));
+    return { applied: answer.applied, session: answer.session, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
+  }
+
+  /** Sends reads of one store, on the same terms, as one request. */
+  async #send(items: readonly ReadItem[]): Promise<Shared<ReadResponse>[]> {
+    const union = new Union(items.map(({ rows }) => rows));
+    const reply = await this.#read(items[0]?.store ?? "", { read: union.rows, ...items[0]?.terms });
+    return parts(reply, items.length, ({ rows, ...rest }) => union.apart(rows ?? []).map((own) => ({ ...rest, rows: own })));
+  }
+
+  async #read(store: string, body: ReadRequest): Promise<Reply<ReadResponse>> {
+    return this.#channel.ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), waitMsOf(body));
+  }
+
+  /**
+   * Repeats a read while the service is unavailable, or has not applied the epoch that it must include: by default that of this
+   * client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one.
+   */
+  async #current<T extends { applied: string }>(store: string, terms: ReadTerms, least: string | undefined, read: (terms: ReadTerms) => Promise<T>): Promise<T> {
+    let own: string | undefined;
+    for (let failed = 1; ; failed++) {
+      try {
+        const found = await read(own === undefined ? terms : { ...terms, session: own });
+        const wanted = least === undefined ? this.#ownEpoch(store) : BigInt(least);
+        if (wanted === undefined || BigInt(found.applied) >= wanted) return found;
+        if (terms.session === undefined) own = this.#session?.token([store]);
+        throw new Unavailable(`${this.#channel.endpoint} has applied epoch ${found.applied} of store ${store}, not yet ${wanted}`);
+      } catch (error) {
+        if (own !== undefined && error instanceof ClientMistake && error.code === sessionUnknown) {
+          // The log that had this client's commits has been replaced.
+          this.#session?.forget(own);
+          own = undefined;
+          continue;
+        }
+        const pause = error instanceof Unavailable ? waitMs(this.#channel.retry, failed, error.retryAfterMs) : undefined;
+        if (pause === undefined) throw error;
+        await sleep(pause);
+      }
+    }
+  }
+
+  /**
+   * Returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several endpoints, one
+   * that is asked after another may not have applied it yet.
+   */
+  #ownEpoch(store: string): bigint | undefined {
+    return this.#channel.isSingle ? undefined : this.#session?.epoch(store);
+  }
+}
