@@ -83,19 +83,19 @@ export class Channel {
   }
 
   /** Makes one request, within the timeout. */
-  async ask<T>(call: Ask<T>, waitMs = 0): Promise<Reply<T>> {
-    return this.askOn(this.failover(waitMs), call);
+  async ask<T>(call: Ask<T>, waitMs = 0, timeoutMs = this.timeoutMs, signal?: AbortSignal): Promise<Reply<T>> {
+    return this.askOn(this.failover(waitMs, timeoutMs), call, signal);
   }
 
   /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
-  async askOn<T>(call: Failover, ask: Ask<T>): Promise<Reply<T>> {
+  async askOn<T>(call: Failover, ask: Ask<T>, signal?: AbortSignal): Promise<Reply<T>> {
     for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const limit = this.#limit(timeoutMs);
+      const limit = this.#limit(timeoutMs, signal);
       const wire = this.#wires[call.endpoint] as WireClient<paths>;
       const reply = await exchange(() => ask(limit.controller.signal, wire)).finally(() => {
         this.#end(limit);
       });
-      if (limit.isStopped && reply.kind === "none") return { ...reply, text: "the client was closed", cause: this.#closed };
+      if (limit.isStopped && reply.kind === "none") return this.#closed === undefined ? reply : { ...reply, text: "the client was closed", cause: this.#closed };
       if (call.isOver(failureOf(reply))) return reply;
     }
     return call.exhausted();

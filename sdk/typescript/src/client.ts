@@ -4,6 +4,7 @@ import { duration, headerText, list, optionsOf, signalOf } from "./arguments.js"
 import { Attempts, type Attempt } from "./attempts.js";
 import { mapped } from "./beside.js";
 import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin.js";
+import { Bound, leftMs } from "./bound.js";
 import { Channel } from "./channel.js";
 import { Coalescer } from "./coalescer.js";
 import { ClientMistake, Misuse, OutcomeUnknown, sessionUnknown, Unavailable } from "./errors.js";
@@ -45,6 +46,9 @@ export type TxnStatus = Verdict | { readonly status: "in_flight" | "unknown" | "
 /** The work of `run`. It may run several times, so its only effects must be on its transaction. */
 export type Work<T> = (txn: Transaction) => Promise<T> | T;
 
+/** A Begin and its bound. */
+type BoundBegin = BeginItem & { readonly bound: Bound };
+
 /** A client of one service. Safe to share. */
 export class Client {
   /** @internal */
@@ -56,7 +60,7 @@ export class Client {
   readonly #session: Session | undefined;
   readonly #coalesces: boolean;
   readonly #commits: Coalescer<CommitItem, Reply<TxnOutcome>>;
-  readonly #begins: Coalescer<BeginItem, Shared<BeginResponse>>;
+  readonly #begins: Coalescer<BoundBegin, Shared<BeginResponse>>;
   readonly #onAttempt: (attempt: Attempt) => void;
 
   /**
@@ -103,8 +107,10 @@ export class Client {
     const signal = signalOf(options, beginSuch, beginNames);
     signal?.throwIfAborted();
     const item = beginItem(options);
+    const bound = new Bound(this.channel.timeoutMs, signal);
     const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []), signal };
-    const begun = await unlessAborted(signal, submitted(this.#coalesces && mayShare(item) ? this.#begins : undefined, terms, item, (items) => this.#sendBegins(items)));
+    const coalescer = this.#coalesces && mayShare(item) ? this.#begins : undefined;
+    const begun = await bound.attempt(waitMsOf(this.#withOwn(item)), () => submitted(coalescer, terms, { ...item, bound }, (items) => this.#sendBegins(items)));
     const txn = new Transaction(this, begun.txn_id, options.isolation ?? "serializable", begun, options.traceparent);
     states(begun.rows ?? [], item.rows.map(({ key }) => key)).forEach((state, at) => {
       txn.fetched(item.rows[at]?.store ?? "", item.rows[at]?.key ?? "", state);
@@ -115,15 +121,22 @@ export class Client {
     return txn;
   }
 
+  /** Returns the request of a Begin; unless its caller has named a session, with this client's own. */
+  #withOwn({ body, stores }: BeginItem): BeginItem["body"] {
+    const own = body.session ?? this.#session?.token(stores);
+    return own === undefined ? { ...body } : { ...body, session: own };
+  }
+
   /** Sends Begins of one group as one request. The session is taken now: it covers what each had committed before its call. */
-  async #sendBegins(items: readonly BeginItem[]): Promise<Shared<BeginResponse>[]> {
+  async #sendBegins(items: readonly BoundBegin[]): Promise<Shared<BeginResponse>[]> {
     const union = new Union(items.map(({ body }) => body.read ?? []));
     const [first] = items;
+    const bounds = items.map(({ bound }) => bound);
     for (;;) {
-      const own = first?.body.session === undefined ? this.#session?.token(first?.stores) : undefined;
-      const body = { ...first?.body, ...(own === undefined ? {} : { session: own }) };
+      const body = first === undefined ? {} : this.#withOwn(first);
+      const own = first?.body.session === undefined ? body.session : undefined;
       if (union.rows.length > 0) body.read = union.rows;
-      const reply = await this.channel.ask((signal, wire) => wire.POST("/v1/txns", { body, signal }), waitMsOf(body));
+      const reply = await this.channel.ask((signal, wire) => wire.POST("/v1/txns", { body, signal }), waitMsOf(body), leftMs(bounds));
       const isRefused = own !== undefined && reply.kind === "problem" && reply.problem?.code === sessionUnknown;
       if (!isRefused) return parts(reply, items.length, (begun) => responses(begun, union));
       // The log that had this client's commits has been replaced.
@@ -355,14 +368,14 @@ export class Client {
   }
 
   /** Reads a row of an embedded store as it is now, outside any transaction. */
-  async row<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
-    const [state] = (await this.readRows<T>(store, [{ key }])).rows;
+  async row<T = JsonValue>(store: string, key: Key, options: ReadOptions = {}): Promise<Row<T> | undefined> {
+    const [state] = (await this.readRows<T>(store, [{ key }], options)).rows;
     return state?.status === "found" ? state.row : undefined;
   }
 
   /** Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. */
-  async rows(store: string, range: KeyRange = {}): Promise<RowPage> {
-    return this.reads.page(store, range);
+  async rows(store: string, range: KeyRange = {}, options: ReadOptions = {}): Promise<RowPage> {
+    return this.reads.page(store, range, readOptions(options));
   }
 
   /**

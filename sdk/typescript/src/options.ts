@@ -15,7 +15,7 @@ export interface ClientOptions {
   readonly clientName?: string;
   /**
    * Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default.
-   * Several endpoints share it.
+   * Several endpoints share it. It bounds a read as a whole, its repetitions included.
    */
   readonly timeoutMs?: number;
   /** How long to request the outcome of a lost commit before `OutcomeUnknown`, in milliseconds; 30 s by default. */
@@ -69,7 +69,7 @@ export interface BeginOptions {
   /**
    * Ends the call: the promise is rejected with the signal's reason. `run` makes no further attempt, and does not wait for the
    * work; if a commit has been sent, its promise is rejected with an `OutcomeUnknown` that has the reason as its cause. The reads
-   * of a transaction take no signal.
+   * of a transaction take a signal of their own.
    */
   readonly signal?: AbortSignal | undefined;
 }

@@ -1,6 +1,6 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
-import { described, duration, list, onlyKnown, optionsOf, rowLimit, type OptionNames } from "./arguments.js";
+import { described, duration, list, onlyKnown, rowLimit, signalOf, type OptionNames } from "./arguments.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { isBytes, keyFields, keyOf, named, normal, type Key } from "./keys.js";
@@ -49,16 +49,18 @@ export interface ReadOptions {
   readonly consistency?: Consistency;
   /** How long to wait until the rows include that, in milliseconds; 5 s by default. */
   readonly waitMs?: number;
+  /** Ends the read: the promise is rejected with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of a read as a request has them. */
 export type ReadTerms = Pick<components["schemas"]["ReadRequest"], "session" | "consistency" | "wait_ms">;
 
-const readNames: OptionNames<ReadOptions> = { session: true, consistency: true, waitMs: true };
+const readNames: OptionNames<ReadOptions> = { session: true, consistency: true, waitMs: true, signal: true };
 
 /** Returns the options of a read, if there are no others. */
 export function readOptions(options: ReadOptions): ReadOptions {
-  return optionsOf(options, '{ consistency: "fresh" }', readNames);
+  return { ...options, signal: signalOf(options, '{ consistency: "fresh" }', readNames) };
 }
 
 /** Converts the options of a read, or of a Begin, which has more. */

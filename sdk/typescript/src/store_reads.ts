@@ -1,6 +1,7 @@
 /** Reads of embedded stores: batches them, and repeats them until they include what they must. */
 
 import { list } from "./arguments.js";
+import { Bound, leftMs } from "./bound.js";
 import type { Channel } from "./channel.js";
 import { Coalescer } from "./coalescer.js";
 import { ClientMistake, sessionUnknown, Unavailable } from "./errors.js";
@@ -36,6 +37,7 @@ interface ReadItem {
   readonly store: string;
   readonly rows: readonly components["schemas"]["RowRead"][];
   readonly terms: ReadTerms;
+  readonly bound: Bound;
 }
 
 /** The reads of one client. */
@@ -54,10 +56,10 @@ export class StoreReads {
   async rows<T>(store: string, rows: readonly RowRead[], options: ReadOptions): Promise<RowReads<T>> {
     const own = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)) };
     const bytes = bytesOf(own.rows);
-    const answer = await this.#current(store, readTerms(readOptions(options)), undefined, (terms) => {
+    const answer = await this.#current(store, readOptions(options), undefined, (terms, bound) => {
       const group = JSON.stringify([store, terms]);
       const coalescer = bytes > 0 && bytes <= bytesAlone ? this.#coalescer : undefined;
-      return submitted(coalescer, { group, bytes }, { ...own, terms }, (items) => this.#send(items));
+      return submitted(coalescer, { group, bytes, signal: bound.signal }, { ...own, terms, bound }, (items) => this.#send(items));
     });
     const keys = rows.map(({ key }) => normal(key));
     return { applied: answer.applied, session: answer.session, rows: states<T>(answer.rows ?? [], keys) };
@@ -67,8 +69,8 @@ export class StoreReads {
    * Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the store:
    * the range is compared with what was written after that, so older rows must not be returned.
    */
-  async page(store: string, range: KeyRange, session?: string, snapshot?: string): Promise<RowPage> {
-    const { applied, ranges } = await this.ranges(store, [range], { session }, snapshot);
+  async page(store: string, range: KeyRange, options: ReadOptions, snapshot?: string): Promise<RowPage> {
+    const { applied, ranges } = await this.ranges(store, [range], options, snapshot);
     return { applied, rows: ranges[0]?.rows ?? [], more: ranges[0]?.more ?? false };
   }
 
@@ -76,30 +78,41 @@ export class StoreReads {
   async ranges(store: string, ranges: readonly KeyRange[], options: ReadOptions, least?: string): Promise<RangeReads> {
     const own = list(ranges, "a list of ranges").map(rangeAsked);
     const name = segment(store);
-    const answer = await this.#current(store, readTerms(options), least, async (terms) => settled(await this.#read(name, { ranges: own, ...terms })));
+    const answer = await this.#current(store, options, least, async (terms, bound) => settled(await this.#read(name, { ranges: own, ...terms }, [bound])));
     return { applied: answer.applied, session: answer.session, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
   }
 
   /** Sends reads of one store, on the same terms, as one request. */
   async #send(items: readonly ReadItem[]): Promise<Shared<ReadResponse>[]> {
     const union = new Union(items.map(({ rows }) => rows));
-    const reply = await this.#read(items[0]?.store ?? "", { read: union.rows, ...items[0]?.terms });
+    const reply = await this.#read(items[0]?.store ?? "", { read: union.rows, ...items[0]?.terms }, items.map(({ bound }) => bound));
     return parts(reply, items.length, ({ rows, ...rest }) => union.apart(rows ?? []).map((own) => ({ ...rest, rows: own })));
   }
 
-  async #read(store: string, body: ReadRequest): Promise<Reply<ReadResponse>> {
-    return this.#channel.ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), waitMsOf(body));
+  /** Makes one request. The signal of a single caller ends it; others still wait for a request that they share. */
+  async #read(store: string, body: ReadRequest, bounds: readonly Bound[]): Promise<Reply<ReadResponse>> {
+    const stop = bounds.length === 1 ? bounds[0]?.signal : undefined;
+    return this.#channel.ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), waitMsOf(body), leftMs(bounds), stop);
   }
 
   /**
    * Repeats a read while the service is unavailable, or has not applied the epoch that it must include: by default that of this
-   * client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one.
+   * client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one. The
+   * timeout bounds all attempts together.
    */
-  async #current<T extends { applied: string }>(store: string, terms: ReadTerms, least: string | undefined, read: (terms: ReadTerms) => Promise<T>): Promise<T> {
+  async #current<T extends { applied: string }>(
+    store: string,
+    options: ReadOptions,
+    least: string | undefined,
+    read: (terms: ReadTerms, bound: Bound) => Promise<T>,
+  ): Promise<T> {
+    const terms = readTerms(options);
+    const bound = new Bound(this.#channel.timeoutMs, options.signal);
     let own: string | undefined;
     for (let failed = 1; ; failed++) {
       try {
-        const found = await read(own === undefined ? terms : { ...terms, session: own });
+        const asked = own === undefined ? terms : { ...terms, session: own };
+        const found = await bound.attempt(waitMsOf(asked), () => read(asked, bound));
         const wanted = least === undefined ? this.#ownEpoch(store) : BigInt(least);
         if (wanted === undefined || BigInt(found.applied) >= wanted) return found;
         if (terms.session === undefined) own = this.#session?.token([store]);
@@ -112,8 +125,8 @@ export class StoreReads {
           continue;
         }
         const pause = error instanceof Unavailable ? waitMs(this.#channel.retry, failed, error.retryAfterMs) : undefined;
-        if (pause === undefined) throw error;
-        await sleep(pause);
+        if (pause === undefined || performance.now() + pause >= bound.until) throw error;
+        await sleep(pause, bound.signal);
       }
     }
   }

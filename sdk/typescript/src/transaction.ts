@@ -44,6 +44,14 @@ export interface CommitOptions {
 /** @internal The options of a commit. */
 export const commitNames: OptionNames<CommitOptions> = { signal: true };
 
+/** Options of a read of a transaction. */
+export interface SignalOptions {
+  /** Ends the read, if it needs a request: the promise is rejected with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+const signalNames: OptionNames<SignalOptions> = { signal: true };
+
 interface Seen {
   readonly key: Key;
   readonly version: string | undefined;
@@ -111,14 +119,15 @@ export class Transaction {
    * Reads a row of an embedded store, own writes included. Later reads of the row return the same, after the verdict as well;
    * a row that was not read before it is a `Misuse` then.
    */
-  async get<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
+  async get<T = JsonValue>(store: string, key: Key, options: SignalOptions = {}): Promise<Row<T> | undefined> {
+    const signal = signalOf(options, "{ signal }", signalNames);
     const name = normal(key);
     const own = this.#writes.get(store)?.get(identity(name))?.write;
     let seen = this.#reads.get(store)?.get(identity(name));
     if (own !== undefined && own.op !== "add") return row(name, seen?.version, own.value);
     if (seen === undefined || (seen.value === undefined && seen.version !== undefined)) {
       this.#mustBeOpen();
-      const found = this.#taken(store, identity(name)) ?? (await this.#awaited(this.#client.row(store, name)));
+      const found = this.#taken(store, identity(name)) ?? (await this.#awaited(this.#client.row(store, name, { signal })));
       this.#mustBeOpen();
       // A concurrent read of the row may have finished first, and an observed version is kept: if the row has changed
       // since, the commit must detect it.
@@ -139,7 +148,8 @@ export class Transaction {
    * Reads rows of an embedded store as `get` does, in one request for all that are not known yet; at most 10,000 with
    * values of at most 8 MiB. The results have the order of the keys.
    */
-  async getMany<T = JsonValue>(store: string, keys: readonly Key[]): Promise<(Row<T> | undefined)[]> {
+  async getMany<T = JsonValue>(store: string, keys: readonly Key[], options: SignalOptions = {}): Promise<(Row<T> | undefined)[]> {
+    const signal = signalOf(options, "{ signal }", signalNames);
     const missing = new Map<string, Key>();
     for (const key of list(keys, "a list of keys").map(normal)) {
       if (!this.#knows(store, identity(key))) missing.set(identity(key), key);
@@ -147,13 +157,13 @@ export class Transaction {
     if (missing.size > 0) {
       this.#mustBeOpen();
       const asked = [...missing.values()];
-      const found = await this.#awaited(this.#client.readRows(store, asked.map((key) => ({ key }))));
+      const found = await this.#awaited(this.#client.readRows(store, asked.map((key) => ({ key })), { signal }));
       asked.forEach((key, at) => {
         this.fetched(store, key, found.rows[at]);
       });
     }
     const rows: (Row<T> | undefined)[] = [];
-    for (const key of keys) rows.push(await this.get<T>(store, key));
+    for (const key of keys) rows.push(await this.get<T>(store, key, { signal }));
     return rows;
   }
 
@@ -187,7 +197,8 @@ export class Transaction {
    * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer rows mean that the range
    * has no more. Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
-  async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
+  async scan<T = JsonValue>(store: string, range: KeyRange = {}, options: SignalOptions = {}): Promise<Row<T>[]> {
+    const signal = signalOf(options, "{ signal }", signalNames);
     this.#mustBeOpen();
     const ahead = rangeIdentity(store, range);
     const start = normal(range.start ?? "");
@@ -207,7 +218,7 @@ export class Transaction {
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
         const rest = { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) };
         const snapshot = this.snapshots[store];
-        page = await this.#awaited(this.#client.reads.page(store, rest, snapshot === undefined ? undefined : this.#session, snapshot));
+        page = await this.#awaited(this.#client.reads.page(store, rest, { session: snapshot === undefined ? undefined : this.#session, signal }, snapshot));
         this.#mustBeOpen();
       }
       for (const one of page.rows) found.set(identity(one.key), one);

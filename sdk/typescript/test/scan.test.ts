@@ -127,9 +127,9 @@ test("further pages of a scan are as large as what is missing", async () => {
   for (const name of "abf") txn.delete("kv", `${prefix}${name}`);
   const limits: (number | undefined)[] = [];
   const page = client.reads.page.bind(client.reads);
-  client.reads.page = (store, range, session, snapshot) => {
+  client.reads.page = (store, range, options, snapshot) => {
     limits.push(range.limit);
-    return page(store, range, session, snapshot);
+    return page(store, range, options, snapshot);
   };
   assert.deepEqual(await keysOf(txn, prefix, 3), ["c", "d", "e"]);
   assert.deepEqual(limits, [3], "two rows, and one that was deleted");
