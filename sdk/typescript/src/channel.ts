@@ -10,7 +10,7 @@ import { exchange, settled, type Exchanged, type Reply } from "./exchange.js";
 import { Failover, failureOf } from "./failover.js";
 import { named, percentEncoded } from "./keys.js";
 import { Limit } from "./limit.js";
-import { heartbeatMs, LogStream } from "./log_stream.js";
+import { heartbeatMs, LogStream, silenceMsMax } from "./log_stream.js";
 import type { ClientOptions } from "./options.js";
 import { retryPolicy, type RetryPolicy } from "./retry.js";
 import type { paths } from "./wire/schema.js";
@@ -89,7 +89,7 @@ export class Channel {
 
   /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
   async askOn<T>(call: Failover, ask: Ask<T>, signal?: AbortSignal): Promise<Reply<T>> {
-    for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
+    for (let timeoutMs = await call.next(signal); timeoutMs !== undefined; timeoutMs = await call.next(signal)) {
       const limit = this.#limit(timeoutMs, signal);
       const wire = this.#wires[call.endpoint] as WireClient<paths>;
       const reply = await exchange(() => ask(limit.controller.signal, wire)).finally(() => {
@@ -108,11 +108,11 @@ export class Channel {
   }
 
   /** Opens a stream of a log. `stop` ends the call, and not the stream. */
-  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, stop?: AbortSignal): Promise<LogStream> {
+  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, timeoutMs: number, stop: AbortSignal): Promise<LogStream> {
     const encoded = { ...query, store: percentEncoded(named(query.store)), after: percentEncoded(query.after) };
-    const call = this.failover();
-    for (let timeoutMs = await call.next(); timeoutMs !== undefined; timeoutMs = await call.next()) {
-      const limit = this.#limit(timeoutMs, stop);
+    const call = this.failover(0, timeoutMs);
+    for (let leftMs = await call.next(stop); leftMs !== undefined; leftMs = await call.next(stop)) {
+      const limit = this.#limit(leftMs, stop);
       try {
         const wire = this.#wires[call.endpoint] as WireClient<paths>;
         const reply = await exchange(() =>
@@ -126,7 +126,7 @@ export class Channel {
         if (!limit.isStopped && !call.isOver(failureOf(reply))) continue;
         const body = settled(reply);
         if (body === null) throw new ServerMisbehaved("a stream without a body");
-        return new LogStream(call.endpoint, body, limit.controller, this.timeoutMs / this.#wires.length + heartbeatMs, query.wait_ms);
+        return new LogStream(call.endpoint, body, limit.controller, Math.min(silenceMsMax, this.timeoutMs / this.#wires.length + heartbeatMs), query.wait_ms);
       } finally {
         this.#end(limit);
       }

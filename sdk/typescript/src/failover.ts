@@ -98,15 +98,15 @@ export class Failover {
 
   /**
    * Chooses the endpoint of the next attempt, after a wait if all have had their turn. Returns the timeout of the attempt in
-   * milliseconds; `undefined` if none is left.
+   * milliseconds; `undefined` if none is left. The signal ends the wait.
    */
-  async next(): Promise<number | undefined> {
+  async next(signal?: AbortSignal): Promise<number | undefined> {
     const round = Math.min(...this.#tried);
     if (round >= (this.isSingle ? 1 : roundsMax)) return undefined;
     if (round > 0 && this.#tried.every((tried) => tried === round || tried === roundsMax)) {
       const pause = waitMs(this.#retry, round, this.#retryAfterMs());
       if (pause === undefined || performance.now() + pause >= this.#deadline) return undefined;
-      await sleep(pause);
+      await sleep(pause, signal);
     }
     const left = Math.max(0, this.#deadline - performance.now());
     if (left === 0 && this.#tried.some((tried) => tried > 0)) return undefined;

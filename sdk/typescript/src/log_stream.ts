@@ -7,6 +7,8 @@ import { ServerMisbehaved, Unavailable } from "./errors.js";
 
 /** Interval of heartbeats to request from the service, which may choose a shorter one, in milliseconds. */
 export const heartbeatMs = 5_000;
+/** After how long without a heartbeat a stream is given up: two of them, and the time of half another one. */
+export const silenceMsMax = 2.5 * heartbeatMs;
 /** Maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame. */
 const lineBytesMax = 32 * 1024 * 1024;
 const newline = 10;
