@@ -2,6 +2,7 @@
 
 import { Unavailable } from "./errors.js";
 import { Limit, unlessAborted } from "./limit.js";
+import { sleep, waitMs, type RetryPolicy } from "./retry.js";
 
 /** The time of one read or Begin, and its caller's signal. */
 export class Bound {
@@ -14,10 +15,17 @@ export class Bound {
     this.signal = signal;
   }
 
+  /** Waits before another attempt; throws the error of the latest one if there is none, or if a repetition cannot help. */
+  async pause(policy: RetryPolicy, failed: number, error: unknown): Promise<void> {
+    const pause = error instanceof Unavailable ? waitMs(policy, failed, error.retryAfterMs) : undefined;
+    if (pause === undefined || performance.now() + pause >= this.until) throw error;
+    await sleep(pause, this.signal);
+  }
+
   /** Waits for one attempt, no longer than is left, in addition to the time that the service may wait. */
-  async attempt<T>(waitMs: number, call: () => Promise<T>): Promise<T> {
+  async attempt<T>(ownWaitMs: number, call: () => Promise<T>): Promise<T> {
     this.signal?.throwIfAborted();
-    const limit = new Limit(Math.ceil(leftMs([this]) + waitMs) + lateMs, this.signal);
+    const limit = new Limit(Math.ceil(leftMs([this]) + ownWaitMs) + lateMs, this.signal);
     const { signal } = limit.controller;
     try {
       return await unlessAborted(signal, call(), (reason) => {

@@ -10,7 +10,7 @@ import { exchange, settled, type Exchanged, type Reply } from "./exchange.js";
 import { Failover, failureOf } from "./failover.js";
 import { named, percentEncoded } from "./keys.js";
 import { Limit } from "./limit.js";
-import { heartbeatMs, LogStream, silenceMsMax } from "./log_stream.js";
+import { heartbeatMs, LineStream, silenceMsMax } from "./line_stream.js";
 import type { ClientOptions } from "./options.js";
 import { retryPolicy, type RetryPolicy } from "./retry.js";
 import type { paths } from "./wire/schema.js";
@@ -20,14 +20,14 @@ export type Ask<T> = (signal: AbortSignal, wire: WireClient<paths>) => Promise<E
 
 /** What the end of the client ends as well. */
 interface Closable {
-  close(): void;
+  close(reason: Misuse): void;
 }
 
 /** The endpoints of a client and the requests on their way to them. */
 export class Channel {
   readonly retry: RetryPolicy;
   readonly timeoutMs: number;
-  /** Log readers that have a stream, or wait for a record. */
+  /** Log readers that have a stream, or wait for a record, and state images. */
   readonly readers = new Set<Closable>();
   /** Requests that are under way. */
   readonly #limits = new Set<Limit>();
@@ -62,9 +62,9 @@ export class Channel {
 
   /** Ends log streams and the requests that are under way. */
   close(): void {
-    this.#closed ??= new Misuse("the client is closed");
+    const reason = (this.#closed ??= new Misuse("the client is closed"));
     for (const limit of [...this.#limits]) limit.stop();
-    for (const reader of [...this.readers]) reader.close();
+    for (const reader of [...this.readers]) reader.close(reason);
   }
 
   /** The URL of the endpoint in use. */
@@ -108,25 +108,45 @@ export class Channel {
   }
 
   /** Opens a stream of a log. `stop` ends the call, and not the stream. */
-  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, timeoutMs: number, stop: AbortSignal): Promise<LogStream> {
+  async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, timeoutMs: number, stop: AbortSignal): Promise<LineStream> {
     const encoded = { ...query, store: percentEncoded(named(query.store)), after: percentEncoded(query.after) };
+    const silenceMs = Math.min(silenceMsMax, this.timeoutMs / this.#wires.length + heartbeatMs);
+    return this.#open("log stream", { silenceMs, waitMs: query.wait_ms }, timeoutMs, stop, (signal, wire) =>
+      wire.GET("/v1/log", {
+        params: { query: { ...encoded, heartbeat_ms: heartbeatMs } },
+        headers: { accept: "application/x-ndjson" },
+        parseAs: "stream",
+        signal,
+      }),
+    );
+  }
+
+  /** Opens the state image of a store, whose name is percent-encoded. `stop` ends the call, and not the stream. */
+  async openState(store: string, timeoutMs: number, stop: AbortSignal | undefined): Promise<LineStream> {
+    const headers = { accept: "application/x-ndjson" };
+    return this.#open("state image", { silenceMs: this.timeoutMs, waitMs: 0 }, timeoutMs, stop, (signal, wire) =>
+      wire.GET("/v1/stores/{store}/state", { params: { path: { store } }, headers, parseAs: "stream", signal }),
+    );
+  }
+
+  async #open(
+    name: string,
+    waits: { readonly silenceMs: number; readonly waitMs: number },
+    timeoutMs: number,
+    stop: AbortSignal | undefined,
+    ask: Ask<ReadableStream<Uint8Array> | null>,
+  ): Promise<LineStream> {
     const call = this.failover(0, timeoutMs);
     for (let leftMs = await call.next(stop); leftMs !== undefined; leftMs = await call.next(stop)) {
       const limit = this.#limit(leftMs, stop);
       try {
         const wire = this.#wires[call.endpoint] as WireClient<paths>;
-        const reply = await exchange(() =>
-          wire.GET("/v1/log", {
-            params: { query: { ...encoded, heartbeat_ms: heartbeatMs } },
-            headers: { accept: "application/x-ndjson" },
-            parseAs: "stream",
-            signal: limit.controller.signal,
-          }),
-        );
+        const reply = await exchange(() => ask(limit.controller.signal, wire));
+        if (limit.isStopped && this.#closed !== undefined) throw this.#closed;
         if (!limit.isStopped && !call.isOver(failureOf(reply))) continue;
         const body = settled(reply);
         if (body === null) throw new ServerMisbehaved("a stream without a body");
-        return new LogStream(call.endpoint, body, limit.controller, Math.min(silenceMsMax, this.timeoutMs / this.#wires.length + heartbeatMs), query.wait_ms);
+        return new LineStream(name, call.endpoint, body, limit.controller, waits);
       } finally {
         this.#end(limit);
       }

@@ -21,6 +21,7 @@ import { unlessAborted } from "./limit.js";
 import { rangeRows, readOptions, states, waitMsOf, type KeyRange, type RangeReads, type ReadOptions, type Row, type RowPage, type RowRead, type RowReads } from "./reads.js";
 import { sleep, waitMs } from "./retry.js";
 import { Session } from "./session.js";
+import { stateOf, type StateImage, type StateOptions } from "./state.js";
 import { StoreReads } from "./store_reads.js";
 import { commitNames, Transaction, type CommitOptions, type IsolationLevel, type PreparedCommit } from "./transaction.js";
 import { timeOf, uuidv7 } from "./uuid.js";
@@ -398,6 +399,14 @@ export class Client {
   /** Returns a reader of a store's log. */
   log(store: string, options: LogOptions = {}): LogReader {
     return new LogReader(this.channel, store, options);
+  }
+
+  /**
+   * Requests the state of a store at a position of its log, for a copy that has no position in it: the rows first, then the log
+   * after `lsn`. The rows are streamed while the image is iterated over; see `StateImage`.
+   */
+  async state<T = JsonValue>(store: string, options: StateOptions = {}): Promise<StateImage<T>> {
+    return stateOf<T>(this.channel, store, options);
   }
 
   /** Declares a store, or changes one. */

@@ -12,6 +12,7 @@ export { LogReader, type LogOptions, type LogRecord, type LogWrite } from "./log
 export type { BeginOptions, ClientOptions } from "./options.js";
 export type { Consistency, KeyRange, RangeReads, RangeRows, RangesToRead, ReadOptions, Row, RowPage, RowRead, RowReads, RowsToRead, RowState } from "./reads.js";
 export type { RetryPolicy } from "./retry.js";
+export { StateImage, type StateKind, type StateOptions } from "./state.js";
 export { Transaction, type Ack, type CommitOptions, type CommitRequest, type IsolationLevel, type PreparedCommit, type SignalOptions } from "./transaction.js";
 export { uuidv7 } from "./uuid.js";
 export type { Aborted, Committed, Conflict, TxnOutcome, Verdict } from "./verdict.js";

@@ -6,7 +6,7 @@ import { checksumOf } from "./checksum.js";
 import { errorOf, Misuse, ServerMisbehaved, TribunalError, Unavailable, type Problem } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
-import type { LogStream } from "./log_stream.js";
+import type { LineStream } from "./line_stream.js";
 import type { components } from "./wire/schema.js";
 import { onAbort } from "./limit.js";
 import { sleep, waitMs } from "./retry.js";
@@ -97,7 +97,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #offset: string;
   #log: string | undefined;
   #head = "0";
-  #stream: LogStream | undefined;
+  #stream: LineStream | undefined;
   /** Whether a call of `next` is under way. */
   #isReading = false;
   /** Whether `close` was called since the last `next` began. */
@@ -282,7 +282,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     }
   }
 
-  async #open(wait: number, timeoutMs: number): Promise<LogStream> {
+  async #open(wait: number, timeoutMs: number): Promise<LineStream> {
     const { pageMax: limit } = this.#options;
     const log = this.#log;
     const query = {
@@ -295,7 +295,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     return this.#interruptible((stop) => this.#channel.openLog(query, timeoutMs, stop));
   }
 
-  async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {
+  async #line(stream: LineStream, waitMs: number): Promise<string | undefined> {
     const unlisten = onAbort(this.#signal, () => {
       stream.close();
     });

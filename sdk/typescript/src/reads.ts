@@ -186,10 +186,10 @@ export function bound(name: "start" | "end", key: Key | undefined): Record<strin
 }
 
 /** Reads a row of a range. */
-export function rowOf(row: components["schemas"]["Row"]): Row {
+export function rowOf<T = JsonValue>(row: components["schemas"]["Row"]): Row<T> {
   const key = keyOf(row.key, row.key_b64);
   if (key === undefined) throw new ServerMisbehaved("a row without a key");
-  return { key, value: valueOf(row) ?? null, version: row.version };
+  return { key, value: (valueOf(row) ?? null) as T, version: row.version };
 }
 
 /** Reads the ranges of a response, one per range that was requested. */

@@ -24,7 +24,6 @@ import {
   type RowRead,
   type RowReads,
 } from "./reads.js";
-import { sleep, waitMs } from "./retry.js";
 import type { Session } from "./session.js";
 import type { components } from "./wire/schema.js";
 
@@ -124,9 +123,7 @@ export class StoreReads {
           own = undefined;
           continue;
         }
-        const pause = error instanceof Unavailable ? waitMs(this.#channel.retry, failed, error.retryAfterMs) : undefined;
-        if (pause === undefined || performance.now() + pause >= bound.until) throw error;
-        await sleep(pause, bound.signal);
+        await bound.pause(this.#channel.retry, failed, error);
       }
     }
   }
