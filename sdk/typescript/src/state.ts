@@ -123,7 +123,7 @@ export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {
       if (this.#ended === undefined && error instanceof Unavailable) this.#channel.endpointFailed(this.#stream.endpoint);
       throw this.#ended ?? error;
     }
-    if (this.#ended !== undefined) throw this.#ended;
+    if (this.#ended !== undefined) throw this.#ended as Error;
     return line ?? "";
   }
 

@@ -1,6 +1,8 @@
 /** Mistakes of a caller that are found before a request is sent. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
 import { test } from "node:test";
 
 import { Client, Misuse, Unavailable, type ClientOptions, type Key, type KeyRange, type PreparedCommit, type RowRead, type Work } from "../src/index.js";
@@ -172,6 +174,29 @@ test("what is no prepared commit, or no work, is a misuse", async () => {
     await assert.rejects(client.batch([commit as PreparedCommit]), misuse("prepare"));
   }
   await assert.rejects(client.run(wrong<Work<void>>({ stores: ["kv"] })), misuse("function"));
+});
+
+test("http to a port with TLS is a misuse, with one endpoint and with several", async () => {
+  // What a TLS server answers to anything else: an alert that it cannot decode the message.
+  const server = createServer((socket) => socket.once("data", () => socket.end(Buffer.from("15030300020232", "hex"))));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const isRight = misuse("Then use https://");
+  try {
+    for (const urls of [[`http://127.0.0.1:${port}`], [`http://127.0.0.1:${port}`, `http://localhost:${port}`]]) {
+      const client = new Client(urls);
+      await assert.rejects(client.begin(), isRight);
+      await assert.rejects(client.row("kv", "a"), isRight);
+      await assert.rejects(client.run(() => undefined), isRight);
+      await assert.rejects(client.log("kv").next(), isRight);
+      const txn = client.beginLocal();
+      txn.put("kv", "a", 1);
+      await assert.rejects(txn.commit(), isRight);
+    }
+  } finally {
+    server.close();
+  }
 });
 
 test("https to a port without TLS says so", async () => {

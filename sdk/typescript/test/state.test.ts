@@ -69,7 +69,7 @@ test("a copy of the state and the log after it has the rows of the store", async
   const { rows, more } = await client.rows(store);
   assert.equal(more, false);
   assert.deepEqual(copy, new Map(rows.map(({ key, value }) => [String(key), value])));
-  await assert.rejects(all(image as StateImage), (error) => error instanceof Misuse && error.message.includes("once"));
+  await assert.rejects(all(image), (error) => error instanceof Misuse && error.message.includes("once"));
   await assert.rejects(client.state("no-such-store"), (error) => error instanceof ClientMistake && error.code === "unknown_store");
 });
 
