@@ -50,6 +50,14 @@ export type Work<T> = (txn: Transaction) => Promise<T> | T;
 /** A Begin and its bound. */
 type BoundBegin = BeginItem & { readonly bound: Bound };
 
+declare global {
+  /** As in `lib.esnext.disposable`, which a program that uses the client may lack. */
+  interface SymbolConstructor {
+    readonly dispose: unique symbol;
+    readonly asyncDispose: unique symbol;
+  }
+}
+
 /** A client of one service. Safe to share. */
 export class Client {
   /** @internal */
@@ -93,6 +101,17 @@ export class Client {
    */
   close(): void {
     this.channel.close();
+  }
+
+  /** Closes the client at the end of a block that declares it with `using`. */
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  /** Closes the client at the end of a block that declares it with `await using`. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+    return Promise.resolve();
   }
 
   /** The URL of the endpoint in use. */
@@ -324,7 +343,7 @@ export class Client {
    * Returns the state of a transaction, after waiting at most `waitMs` for its verdict. With `fence`, a transaction that
    * has not arrived can no longer commit.
    */
-  async status(txnId: string, options: { fence?: boolean; waitMs?: number } = {}): Promise<TxnStatus> {
+  async status(txnId: string, options: { fence?: boolean | undefined; waitMs?: number | undefined } = {}): Promise<TxnStatus> {
     const { fence = false } = optionsOf(options, "{ fence: true }", statusNames);
     const waitMs = duration("waitMs", options.waitMs ?? 0);
     const outcome = settled(
@@ -375,14 +394,14 @@ export class Client {
   }
 
   /** Reads at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction. */
-  async rows(store: string, range: KeyRange = {}, options: ReadOptions = {}): Promise<RowPage> {
-    return this.reads.page(store, range, readOptions(options));
+  async rows<T = JsonValue>(store: string, range: KeyRange = {}, options: ReadOptions = {}): Promise<RowPage<T>> {
+    return this.reads.page<T>(store, range, readOptions(options));
   }
 
   /**
    * Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
    * They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
-   * the read may be queued and share a request; see `coalesce`.
+   * the read may be queued and share a request; see `coalesce`. Without rows it makes no request, and `applied` is "0".
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
     return this.reads.rows<T>(store, rows, options);
@@ -390,10 +409,10 @@ export class Client {
 
   /**
    * Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
-   * include every commit that its node acknowledged before the call.
+   * include every commit that its node acknowledged before the call. Without ranges it makes no request, and `applied` is "0".
    */
-  async readRanges(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads> {
-    return this.reads.ranges(store, ranges, readOptions(options));
+  async readRanges<T = JsonValue>(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads<T>> {
+    return this.reads.ranges<T>(store, ranges, readOptions(options));
   }
 
   /** Returns a reader of a store's log. */

@@ -11,7 +11,7 @@ export type { Key } from "./keys.js";
 export { LogReader, type LogOptions, type LogRecord, type LogWrite } from "./log.js";
 export type { BeginOptions, ClientOptions } from "./options.js";
 export type { Consistency, KeyRange, RangeReads, RangeRows, RangesToRead, ReadOptions, Row, RowPage, RowRead, RowReads, RowsToRead, RowState } from "./reads.js";
-export type { RetryPolicy } from "./retry.js";
+export type { RetryOptions, RetryPolicy } from "./retry.js";
 export { StateImage, type StateKind, type StateOptions } from "./state.js";
 export { Transaction, type Ack, type CommitOptions, type CommitRequest, type IsolationLevel, type PreparedCommit, type SignalOptions } from "./transaction.js";
 export { uuidv7 } from "./uuid.js";

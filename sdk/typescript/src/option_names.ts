@@ -34,7 +34,7 @@ export const beginNames: OptionNames<BeginOptions> = {
 };
 
 /** Of a request for a status. */
-export const statusNames: OptionNames<{ fence?: boolean; waitMs?: number }> = { fence: true, waitMs: true };
+export const statusNames: OptionNames<{ fence?: boolean | undefined; waitMs?: number | undefined }> = { fence: true, waitMs: true };
 
 /** Of the declaration of a store. */
 export const declarationNames: OptionNames<components["schemas"]["StoreDeclaration"]> = {

@@ -20,10 +20,10 @@ export interface Row<T = JsonValue> {
 }
 
 /** Rows in key order. */
-export interface RowPage {
+export interface RowPage<T = JsonValue> {
   /** Snapshot that the rows reflect. */
   readonly applied: string;
-  readonly rows: readonly Row[];
+  readonly rows: readonly Row<T>[];
   /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
   readonly more: boolean;
 }
@@ -46,9 +46,9 @@ export interface ReadOptions {
   /** Token of a commit that the rows must include. */
   readonly session?: string | undefined;
   /** What the rows include; `session` by default. */
-  readonly consistency?: Consistency;
+  readonly consistency?: Consistency | undefined;
   /** How long to wait until the rows include that, in milliseconds; 5 s by default. */
-  readonly waitMs?: number;
+  readonly waitMs?: number | undefined;
   /** Ends the read: the promise is rejected with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -107,18 +107,18 @@ export interface KeyRange {
   readonly start?: Key | undefined;
   readonly end?: Key | undefined;
   /** Maximum number of rows, at most 10,000; 1000 by default. */
-  readonly limit?: number;
+  readonly limit?: number | undefined;
 }
 
 /** Rows of a range, in key order. */
-export interface RangeRows {
-  readonly rows: readonly Row[];
+export interface RangeRows<T = JsonValue> {
+  readonly rows: readonly Row<T>[];
   /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
   readonly more: boolean;
 }
 
 /** Ranges, all read at the same epoch. */
-export interface RangeReads {
+export interface RangeReads<T = JsonValue> {
   /** The epoch that they reflect: all of it, and nothing of later ones. */
   readonly applied: string;
   /**
@@ -127,8 +127,11 @@ export interface RangeReads {
    */
   readonly session: string | undefined;
   /** One for each range, in the order of the request. */
-  readonly ranges: readonly RangeRows[];
+  readonly ranges: readonly RangeRows<T>[];
 }
+
+/** What reading nothing returns, without a request: an epoch that tells nothing. */
+export const nothingRead = { applied: "0", session: undefined } as const;
 
 /** Ranges of embedded stores, by store. */
 export type RangesToRead = Readonly<Record<string, readonly KeyRange[]>>;
@@ -193,9 +196,9 @@ export function rowOf<T = JsonValue>(row: components["schemas"]["Row"]): Row<T> 
 }
 
 /** Reads the ranges of a response, one per range that was requested. */
-export function rangeRows(found: readonly components["schemas"]["ReadRange"][], count: number): RangeRows[] {
+export function rangeRows<T = JsonValue>(found: readonly components["schemas"]["ReadRange"][], count: number): RangeRows<T>[] {
   if (found.length !== count) throw new ServerMisbehaved(`${found.length} ranges returned where ${count} were requested`);
-  return found.map(({ rows, more }) => ({ rows: rows.map(rowOf), more }));
+  return found.map(({ rows, more }) => ({ rows: rows.map((row) => rowOf<T>(row)), more }));
 }
 
 /** A row that was read names itself: its value is not sent. */

@@ -6,10 +6,12 @@ import type { Channel } from "./channel.js";
 import { Coalescer } from "./coalescer.js";
 import { ClientMistake, sessionUnknown, Unavailable } from "./errors.js";
 import { settled, type Reply } from "./exchange.js";
+import type { JsonValue } from "./json.js";
 import { normal, segment } from "./keys.js";
 import { bytesAlone, bytesOf, parts, readBounds, submitted, Union, type Shared } from "./read_batch.js";
 import {
   asked,
+  nothingRead,
   rangeAsked,
   rangeRows,
   readOptions,
@@ -54,8 +56,10 @@ export class StoreReads {
   /** Reads rows, which other reads may share a request with. */
   async rows<T>(store: string, rows: readonly RowRead[], options: ReadOptions): Promise<RowReads<T>> {
     const own = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)) };
+    const checked = readOptions(options);
+    if (rows.length === 0) return { ...nothingRead, rows: [] };
     const bytes = bytesOf(own.rows);
-    const answer = await this.#current(store, readOptions(options), undefined, (terms, bound) => {
+    const answer = await this.#current(store, checked, undefined, (terms, bound) => {
       const group = JSON.stringify([store, terms]);
       const coalescer = bytes > 0 && bytes <= bytesAlone ? this.#coalescer : undefined;
       return submitted(coalescer, { group, bytes, signal: bound.signal }, { ...own, terms, bound }, (items) => this.#send(items));
@@ -68,17 +72,18 @@ export class StoreReads {
    * Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the store:
    * the range is compared with what was written after that, so older rows must not be returned.
    */
-  async page(store: string, range: KeyRange, options: ReadOptions, snapshot?: string): Promise<RowPage> {
-    const { applied, ranges } = await this.ranges(store, [range], options, snapshot);
+  async page<T = JsonValue>(store: string, range: KeyRange, options: ReadOptions, snapshot?: string): Promise<RowPage<T>> {
+    const { applied, ranges } = await this.ranges<T>(store, [range], options, snapshot);
     return { applied, rows: ranges[0]?.rows ?? [], more: ranges[0]?.more ?? false };
   }
 
   /** Reads ranges that must include an epoch of the store; this client's own commits if there is none. */
-  async ranges(store: string, ranges: readonly KeyRange[], options: ReadOptions, least?: string): Promise<RangeReads> {
+  async ranges<T = JsonValue>(store: string, ranges: readonly KeyRange[], options: ReadOptions, least?: string): Promise<RangeReads<T>> {
     const own = list(ranges, "a list of ranges").map(rangeAsked);
     const name = segment(store);
+    if (ranges.length === 0) return { ...nothingRead, ranges: [] };
     const answer = await this.#current(store, options, least, async (terms, bound) => settled(await this.#read(name, { ranges: own, ...terms }, [bound])));
-    return { applied: answer.applied, session: answer.session, ranges: rangeRows(answer.ranges ?? [], ranges.length) };
+    return { applied: answer.applied, session: answer.session, ranges: rangeRows<T>(answer.ranges ?? [], ranges.length) };
   }
 
   /** Sends reads of one store, on the same terms, as one request. */
