@@ -40,7 +40,9 @@ export class Channel {
   constructor(url: string | readonly string[], options: ClientOptions) {
     const endpointTimeoutMs = duration("endpointTimeoutMs", options.endpointTimeoutMs ?? 2_000);
     this.#endpoints = new Endpoints(url, endpointTimeoutMs, duration("endpointCoolDownMs", options.endpointCoolDownMs ?? 10_000));
-    if (options.apiKey !== undefined) headerText("API key", options.apiKey);
+    if (options.apiKey !== undefined && headerText("API key", options.apiKey).trim() === "") {
+      throw new Misuse("the API key is empty: pass `undefined` if the service requires none");
+    }
     if (options.fetch !== undefined && typeof options.fetch !== "function") throw new Misuse("`fetch` must be a function");
     this.retry = retryPolicy(options.retry);
     this.timeoutMs = duration("timeoutMs", options.timeoutMs ?? 30_000);

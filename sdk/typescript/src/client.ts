@@ -131,7 +131,7 @@ export class Client {
     const terms = { group: groupOf(item), bytes: bytesOf(item.body.read ?? []), signal };
     const coalescer = this.#coalesces && mayShare(item) ? this.#begins : undefined;
     const begun = await bound.attempt(waitMsOf(this.#withOwn(item)), () => submitted(coalescer, terms, { ...item, bound }, (items) => this.#sendBegins(items)));
-    const txn = new Transaction(this, begun.txn_id, options.isolation ?? "serializable", begun, options.traceparent);
+    const txn = new Transaction(this, begun.txn_id, options.isolation ?? "serializable", begun, options.traceparent, item.stores);
     states(begun.rows ?? [], item.rows.map(({ key }) => key)).forEach((state, at) => {
       txn.fetched(item.rows[at]?.store ?? "", item.rows[at]?.key ?? "", state);
     });

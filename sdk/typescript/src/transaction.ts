@@ -83,6 +83,8 @@ export class Transaction {
   firstAttemptMs: number | undefined;
 
   readonly #client: Client;
+  /** The stores that Begin named; absent for all stores of the namespace. */
+  readonly #stores: readonly string[] | undefined;
   readonly #epoch: string | undefined;
   /** Token of what the snapshots include. */
   readonly #session: string | undefined;
@@ -104,12 +106,13 @@ export class Transaction {
   #inDoubt = false;
 
   /** @internal */
-  constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
+  constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string, stores?: readonly string[]) {
     this.#client = client;
     this.id = id;
     this.isolation = isolation;
     // A copy: the transactions whose Begins shared a request have the same response.
     this.snapshots = { ...begun?.snapshots };
+    this.#stores = stores;
     this.#epoch = begun?.epoch;
     this.#session = begun?.session;
     this.traceparent = traceparent;
@@ -121,6 +124,7 @@ export class Transaction {
    */
   async get<T = JsonValue>(store: string, key: Key, options: SignalOptions = {}): Promise<Row<T> | undefined> {
     const signal = signalOf(options, "{ signal }", signalNames);
+    this.#mustBeNamed(store);
     const name = normal(key);
     const own = this.#writes.get(store)?.get(identity(name))?.write;
     let seen = this.#reads.get(store)?.get(identity(name));
@@ -150,6 +154,7 @@ export class Transaction {
    */
   async getMany<T = JsonValue>(store: string, keys: readonly Key[], options: SignalOptions = {}): Promise<(Row<T> | undefined)[]> {
     const signal = signalOf(options, "{ signal }", signalNames);
+    this.#mustBeNamed(store);
     const missing = new Map<string, Key>();
     for (const key of list(keys, "a list of keys").map(normal)) {
       if (!this.#knows(store, identity(key))) missing.set(identity(key), key);
@@ -200,6 +205,7 @@ export class Transaction {
   async scan<T = JsonValue>(store: string, range: KeyRange = {}, options: SignalOptions = {}): Promise<Row<T>[]> {
     const signal = signalOf(options, "{ signal }", signalNames);
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const ahead = rangeIdentity(store, range);
     const start = normal(range.start ?? "");
     const limit = rowLimit(range.limit ?? rangeLimit);
@@ -276,6 +282,7 @@ export class Transaction {
    */
   observe(store: string, key: Key, version?: string): void {
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const name = normal(key);
     const reads = bucket(this.#reads, store);
     if (!reads.has(identity(name))) reads.set(identity(name), { key: name, version, value: undefined });
@@ -284,6 +291,7 @@ export class Transaction {
   /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const { start, end } = checkedRange(range);
     const seen: components["schemas"]["Range"] = { store: named(store), ...bound("start", start), ...bound("end", end) };
     this.#ranges.set(JSON.stringify(seen), seen);
@@ -369,6 +377,13 @@ export class Transaction {
     return verdict;
   }
 
+  /** Refuses a store that the service would refuse in the commit, after all of the work. */
+  #mustBeNamed(store: string): void {
+    if (this.#stores?.includes(named(store)) === false) {
+      throw new Misuse(`Begin did not name the store \`${store}\`: add it to \`stores\` (${this.#stores.join(", ")})`);
+    }
+  }
+
   #mustBeOpen(): void {
     if (this.#closed !== undefined) throw new Misuse(this.#closed);
   }
@@ -435,6 +450,7 @@ export class Transaction {
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const name = normal(key);
     const id = identity(name);
     const seen = this.#reads.get(store)?.get(id);

@@ -199,6 +199,27 @@ test("http to a port with TLS is a misuse, with one endpoint and with several", 
   }
 });
 
+test("an empty API key and a comma without an endpoint are named", () => {
+  for (const apiKey of ["", " \n"]) assert.throws(() => new Client(nowhere, { apiKey }), misuse("the API key is empty"));
+  for (const url of [`${nowhere},`, `,${nowhere}`, `${nowhere}, ,${nowhere}`]) assert.throws(() => new Client(url), misuse("comma without an endpoint"));
+});
+
+test("a store that Begin did not name is refused at once", async () => {
+  const service = await start((kind) => (kind === "begin" ? begun(0) : committed()));
+  try {
+    const txn = await new Client(service.url).begin({ stores: ["kv"] });
+    const isRight = misuse("did not name the store `orders`");
+    for (const read of [() => txn.get("orders", "a"), () => txn.getMany("orders", ["a"]), () => txn.scan("orders")]) await assert.rejects(read, isRight);
+    const uses = [() => { txn.put("orders", "a", 1); }, () => { txn.observe("orders", "a"); }, () => { txn.observeRange("orders", {}); }];
+    for (const use of uses) assert.throws(use, isRight);
+    assert.equal(service.arrived.length, 1);
+    const all = await new Client(service.url).begin();
+    all.put("orders", "a", 1);
+  } finally {
+    service.stop();
+  }
+});
+
 test("https to a port without TLS says so", async () => {
   const service = await start(() => committed());
   try {
