@@ -97,7 +97,8 @@ export class Client {
   /**
    * Ends log streams and the requests that are under way: a commit that has been sent and waits for its verdict is rejected with
    * `OutcomeUnknown`. Other calls are rejected with a `Misuse`, as later ones are, and so is a commit that is still queued, which
-   * is not sent. A call of `next` of a log reader returns `undefined`. Await what is to be finished before.
+   * is not sent. A call of `next` of a log reader returns `undefined`, and an iteration over a log ends; one over a state image is
+   * rejected, so that it does not look complete. Await what is to be finished before.
    */
   close(): void {
     this.channel.close();
