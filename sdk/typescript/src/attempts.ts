@@ -67,7 +67,7 @@ export class Attempts {
 
   /** Waits before the next attempt; throws if the abort is final or was the last. */
   async aborted(txn: Transaction, verdict: Aborted): Promise<void> {
-    const error = new TransactionAborted(verdict);
+    const error = new TransactionAborted(verdict, this.#failed + 1);
     if (!this.#mayPass(txn, verdict)) {
       this.#end({ txnId: txn.id, verdict }, undefined);
       throw error;

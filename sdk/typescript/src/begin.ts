@@ -1,7 +1,7 @@
 /** Begin: its request, and which Begins may share one. */
 
 import { headerText, list } from "./arguments.js";
-import type { BeginOptions } from "./client.js";
+import type { BeginOptions } from "./options.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import { bytesAlone, bytesOf, type Union } from "./read_batch.js";
 import { named, type Key } from "./keys.js";

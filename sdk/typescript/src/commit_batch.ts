@@ -124,5 +124,5 @@ export function singleOf(outcome: TxnOutcome, headers: Headers): Reply<TxnOutcom
 
 /** Makes replies to commits that may have taken effect: each must be resolved by its id. */
 function unreadable(text: string, count: number): Reply<TxnOutcome>[] {
-  return Array.from({ length: count }, () => ({ kind: "none", text, neverSent: false, untrusted: false, problem: undefined, cause: undefined }));
+  return Array.from({ length: count }, () => ({ kind: "none", text, neverSent: false, wrong: undefined, problem: undefined, cause: undefined }));
 }

@@ -23,7 +23,9 @@ export class Endpoints {
     const named: readonly unknown[] = [urls].flat();
     const each = named.flatMap((one) => {
       if (typeof one !== "string") throw new Misuse(`an endpoint must be a string of the form http://host:port, not ${typeof one}`);
-      return one.split(",");
+      const parts = one.split(",");
+      if (parts.length > 1 && parts.some((part) => part.trim() === "")) throw new Misuse(`\`${one}\` has a comma without an endpoint beside it`);
+      return parts;
     });
     this.urls = [...new Set(each.map((url) => url.trim().replace(/\/+$/, "")))];
     for (const url of this.urls) {

@@ -73,12 +73,15 @@ export class OutcomeUnknown extends TribunalError {
 export class TransactionAborted extends TribunalError {
   override readonly name = "TransactionAborted";
   readonly aborted: Aborted;
+  /** How many attempts `run` made. */
+  readonly attempts: number;
 
-  constructor(aborted: Aborted) {
+  constructor(aborted: Aborted, attempts: number) {
     const first = aborted.conflicts[0];
     const at = first === undefined ? "" : ` at ${first.store}/${String(first.key)}`;
-    super(`transaction ${aborted.txnId} aborted: ${aborted.reason}${at}`);
+    super(`transaction ${aborted.txnId} aborted: ${aborted.reason}${at}, after ${attempts} ${attempts === 1 ? "attempt" : "attempts"}`);
     this.aborted = aborted;
+    this.attempts = attempts;
   }
 }
 

@@ -10,11 +10,14 @@ export interface Exchanged<T> {
   response: Response;
 }
 
+/** What is wrong with the client's configuration, so that a retry cannot help: TLS refuses the certificate, or the address is `https`. */
+export type Wrong = "certificate" | "scheme";
+
 /** A response of any status, or none. A refusal without a problem is not of the service, but of something in its place. */
 export type Reply<T> =
   | { readonly kind: "ok"; readonly data: T; readonly headers: Headers }
   | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined; readonly endpoint?: string }
-  | { readonly kind: "none"; readonly text: string; readonly neverSent: boolean; readonly untrusted: boolean; readonly problem: Problem | undefined; readonly cause: unknown };
+  | { readonly kind: "none"; readonly text: string; readonly neverSent: boolean; readonly wrong: Wrong | undefined; readonly problem: Problem | undefined; readonly cause: unknown };
 
 /** Makes one call. */
 export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Reply<T>> {
@@ -26,12 +29,12 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
     if (cause instanceof Error && cause.cause instanceof Error && cause.cause.message === "bad port") {
       throw new Misuse("`fetch` connects to no port that browsers block, such as 6000 or 10080: choose another, or pass a `fetch`", { cause });
     }
-    const untrusted = isUntrusted(cause);
-    return { kind: "none", text: described(cause), neverSent: untrusted || neverSent(cause), untrusted, problem: undefined, cause };
+    const wrong = isUntrusted(cause) ? "certificate" : isAlert(cause) ? "scheme" : undefined;
+    return { kind: "none", text: described(cause), neverSent: wrong !== undefined || neverSent(cause), wrong, problem: undefined, cause };
   }
   const { data, error, response } = exchanged;
   const foreign = foreignType(response);
-  if (foreign !== undefined) return { kind: "none", text: foreign, neverSent: false, untrusted: false, problem: undefined, cause: undefined };
+  if (foreign !== undefined) return { kind: "none", text: foreign, neverSent: false, wrong: undefined, problem: undefined, cause: undefined };
   if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
   // The calls whose response has no content expect no data.
   if (response.status === 204) return { kind: "ok", data: undefined as T, headers: response.headers };
@@ -69,7 +72,8 @@ export function settled<T>(reply: Reply<T>): T {
     case "none":
       // The client was closed.
       if (reply.cause instanceof Misuse) throw reply.cause;
-      if (reply.untrusted) {
+      if (reply.wrong === "scheme") throw new Misuse(`tribunal cannot be reached: ${reply.text}`, { cause: reply.cause });
+      if (reply.wrong === "certificate") {
         throw new Misuse(`the server's certificate is not trusted: ${reply.text}; name its authority in \`caFile\``, {
           cause: reply.cause,
         });
@@ -115,6 +119,12 @@ function isUntrusted(error: unknown): boolean {
   return untrustedCodes.test(codeOf(error instanceof Error ? error.cause : undefined));
 }
 
+/** Tells whether the response to a request without TLS was an alert of TLS, whose server has taken in nothing. */
+function isAlert(error: unknown): boolean {
+  const cause: unknown = error instanceof Error ? error.cause : undefined;
+  return cause instanceof Error && "data" in cause && typeof cause.data === "string" && cause.data.startsWith("\x15\x03");
+}
+
 function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
 }
@@ -122,6 +132,7 @@ function codeOf(error: unknown): string {
 function described(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const cause = error.cause instanceof Error ? error.cause.message : "";
+  if (isAlert(error)) return `${error.message}: does the service speak TLS there? Then use https://`;
   if (plainResponse.test(cause)) return `${error.message}: the server does not speak TLS: is its address http://?`;
   return cause === "" ? error.message : `${error.message}: ${cause}`;
 }

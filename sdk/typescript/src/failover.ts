@@ -7,7 +7,7 @@
 
 import type { Endpoints } from "./endpoints.js";
 import type { Problem } from "./errors.js";
-import type { Reply } from "./exchange.js";
+import type { Reply, Wrong } from "./exchange.js";
 import { sleep, waitMs, type RetryPolicy } from "./retry.js";
 
 /** How often one of several endpoints gets a call. */
@@ -21,8 +21,8 @@ export interface Failure {
   readonly text: string;
   /** The request may have taken effect. */
   readonly maybeTaken: boolean;
-  /** TLS refused the certificate. */
-  readonly untrusted: boolean;
+  /** What is wrong with the configuration of the client. */
+  readonly wrong: Wrong | undefined;
   readonly problem: Problem | undefined;
   readonly cause: unknown;
 }
@@ -33,8 +33,8 @@ export interface Failure {
  */
 export function failureOf(reply: Reply<unknown>): Failure | undefined {
   if (reply.kind === "none") {
-    const { text, neverSent, untrusted, problem, cause } = reply;
-    return { text, maybeTaken: !neverSent, untrusted, problem, cause };
+    const { text, neverSent, wrong, problem, cause } = reply;
+    return { text, maybeTaken: !neverSent, wrong, problem, cause };
   }
   if (reply.kind === "ok") return undefined;
   const { status, problem } = reply;
@@ -43,10 +43,10 @@ export function failureOf(reply: Reply<unknown>): Failure | undefined {
   const maybeTaken = status >= 500 && !refuses;
   if (problem === undefined) {
     if (aboutTheRequest.includes(status)) return undefined;
-    return { text: `status ${status} without a problem document`, maybeTaken, untrusted: false, problem, cause: undefined };
+    return { text: `status ${status} without a problem document`, maybeTaken, wrong: undefined, problem, cause: undefined };
   }
   if (![502, 503, 504].includes(status) || !problem.retryable || problem.code === "overloaded") return undefined;
-  return { text: `${status} ${problem.code}: ${problem.detail}`, maybeTaken, untrusted: false, problem, cause: undefined };
+  return { text: `${status} ${problem.code}: ${problem.detail}`, maybeTaken, wrong: undefined, problem, cause: undefined };
 }
 
 /**
@@ -56,7 +56,7 @@ export function failureOf(reply: Reply<unknown>): Failure | undefined {
 export function inDoubt<T>(reply: Reply<T>, maybeTaken: boolean): Reply<T> {
   if (!maybeTaken || reply.kind === "ok") return reply;
   const text = reply.kind === "none" ? reply.text : `${reply.status} ${reply.problem?.code ?? ""}`.trim();
-  return { kind: "none", text, neverSent: false, untrusted: false, problem: undefined, cause: undefined };
+  return { kind: "none", text, neverSent: false, wrong: undefined, problem: undefined, cause: undefined };
 }
 
 /** The attempts of one call. */
@@ -98,15 +98,15 @@ export class Failover {
 
   /**
    * Chooses the endpoint of the next attempt, after a wait if all have had their turn. Returns the timeout of the attempt in
-   * milliseconds; `undefined` if none is left.
+   * milliseconds; `undefined` if none is left. The signal ends the wait.
    */
-  async next(): Promise<number | undefined> {
+  async next(signal?: AbortSignal): Promise<number | undefined> {
     const round = Math.min(...this.#tried);
     if (round >= (this.isSingle ? 1 : roundsMax)) return undefined;
     if (round > 0 && this.#tried.every((tried) => tried === round || tried === roundsMax)) {
       const pause = waitMs(this.#retry, round, this.#retryAfterMs());
       if (pause === undefined || performance.now() + pause >= this.#deadline) return undefined;
-      await sleep(pause);
+      await sleep(pause, signal);
     }
     const left = Math.max(0, this.#deadline - performance.now());
     if (left === 0 && this.#tried.some((tried) => tried > 0)) return undefined;
@@ -146,7 +146,7 @@ export class Failover {
       kind: "none",
       text: `no endpoint has answered: ${reasons.join("; ")}`,
       neverSent: !this.#maybeTaken,
-      untrusted: failures.every(({ untrusted }) => untrusted),
+      wrong: failures.every(({ wrong }) => wrong !== undefined) ? failures[0]?.wrong : undefined,
       problem: failures.find(({ problem }) => problem !== undefined)?.problem,
       cause: failures[0]?.cause,
     };

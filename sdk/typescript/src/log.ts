@@ -1,12 +1,12 @@
 /** Reads a store's committed log, record by record, from an offset that the caller keeps. */
 
-import { described, signalOf, type OptionNames } from "./arguments.js";
+import { described, duration, signalOf, type OptionNames } from "./arguments.js";
+import type { Channel } from "./channel.js";
 import { checksumOf } from "./checksum.js";
-import type { Client } from "./client.js";
 import { errorOf, Misuse, ServerMisbehaved, TribunalError, Unavailable, type Problem } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { keyOf, type Key } from "./keys.js";
-import type { LogStream } from "./log_stream.js";
+import type { LineStream } from "./line_stream.js";
 import type { components } from "./wire/schema.js";
 import { onAbort } from "./limit.js";
 import { sleep, waitMs } from "./retry.js";
@@ -14,6 +14,9 @@ import type { WriteOp } from "./writes.js";
 
 /** How long the service waits for a record at most, in milliseconds. */
 const streamWaitMsMax = 60_000;
+
+/** Longest wait before an iteration tries to reach the service again, in milliseconds. */
+const reconnectWaitMsMax = 2_000;
 
 type WireRecord = components["schemas"]["LogRecord"];
 
@@ -46,23 +49,28 @@ export interface LogWrite {
 /** Options of a log reader. */
 export interface LogOptions {
   /** Offset: the position of the last record that was processed. "0" reads from the beginning. */
-  readonly after?: string;
+  readonly after?: string | undefined;
   /**
    * The log that `after` belongs to: the `logId` of the reader that returned it. If the service's log has been salvaged or
    * replaced since, reads fail with the code `log_replaced`.
    */
-  readonly log?: string;
+  readonly log?: string | undefined;
   /** Whether an iteration waits for further records (default) or stops at the end of the log. */
-  readonly follow?: boolean;
+  readonly follow?: boolean | undefined;
   /** How long `next` waits for a record, milliseconds; 10 s by default. */
-  readonly waitMs?: number;
+  readonly waitMs?: number | undefined;
+  /**
+   * How long an iteration that follows the log tries to reach the service before it throws the last error, milliseconds; 5 minutes
+   * by default. `next` ends after its wait and `timeoutMs` of the client.
+   */
+  readonly reconnectMs?: number | undefined;
   /** Maximum number of records of one response, at most 10,000; none by default. */
-  readonly pageMax?: number;
+  readonly pageMax?: number | undefined;
   /** Stops the iteration by throwing the signal's reason. */
   readonly signal?: AbortSignal | undefined;
 }
 
-const logNames: OptionNames<LogOptions> = { after: true, log: true, follow: true, waitMs: true, pageMax: true, signal: true };
+const logNames: OptionNames<LogOptions> = { after: true, log: true, follow: true, waitMs: true, reconnectMs: true, pageMax: true, signal: true };
 
 /** A line of a stream that is no record. */
 interface LogEvent {
@@ -82,24 +90,28 @@ type Step = LogRecord | "further" | "idle" | "limit";
  * `after` and `log`.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
-  readonly #client: Client;
+  readonly #channel: Channel;
   readonly #store: string;
   readonly #options: LogOptions;
   readonly #signal: AbortSignal | undefined;
   #offset: string;
   #log: string | undefined;
   #head = "0";
-  #stream: LogStream | undefined;
+  #stream: LineStream | undefined;
   /** Whether a call of `next` is under way. */
   #isReading = false;
   /** Whether `close` was called since the last `next` began. */
   #isClosed = false;
-  /** Ends the wait before another attempt. */
-  #pausing: AbortController | undefined;
+  /** Ends what a call waits for that is no stream: an answer, or the time of another attempt. */
+  #waiting: AbortController | undefined;
+  readonly #waitMsDefault: number;
+  readonly #reconnectMs: number;
+  /** Since when an iteration has had no line from the service, on the clock of `performance.now`. */
+  #lostAt: number | undefined;
 
   /** @internal */
-  constructor(client: Client, store: string, options: LogOptions) {
-    this.#client = client;
+  constructor(channel: Channel, store: string, options: LogOptions) {
+    this.#channel = channel;
     this.#store = store;
     this.#signal = signalOf(options, '{ after: "0" }', logNames);
     this.#options = options;
@@ -107,6 +119,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
     const after: unknown = options.after ?? "0";
     this.#offset = String(after);
     this.#log = options.log;
+    this.#waitMsDefault = options.waitMs ?? 10_000;
+    this.#reconnectMs = duration("reconnectMs", options.reconnectMs ?? 300_000);
   }
 
   /** Position of the last record returned. */
@@ -126,54 +140,66 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /**
    * Returns the next record; `undefined` if none arrives within `wait` milliseconds. Retries while the service is
-   * unavailable. The stream stays open between two calls; see `close`. A `wait` that is shorter than what the stream was
+   * unavailable, until the client's `timeoutMs` after the wait. The stream stays open between two calls; see `close`. A `wait` that is shorter than what the stream was
    * opened with only returns what has arrived by then: 0 takes the records that are there already. To be called again only
    * after the promise is settled.
    */
-  async next(wait = this.#options.waitMs ?? 10_000): Promise<LogRecord | undefined> {
+  async next(wait = this.#waitMsDefault): Promise<LogRecord | undefined> {
+    return this.#call(wait, false);
+  }
+
+  /** Reads the next record, for `next` or for an iteration that follows the log. */
+  async #call(wait: number, follows: boolean): Promise<LogRecord | undefined> {
     const given: unknown = wait;
     if (typeof given !== "number" || Number.isNaN(given)) throw new Misuse(`\`wait\` must be a number of milliseconds, not ${described(given)}`);
     if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
     this.#isReading = true;
     this.#isClosed = false;
-    this.#client.readers.add(this);
+    this.#channel.readers.add(this);
     try {
-      return await this.#next(wait);
+      return await this.#next(wait, follows);
     } finally {
       this.#isReading = false;
       this.#unregister();
     }
   }
 
-  async #next(wait: number): Promise<LogRecord | undefined> {
+  async #next(wait: number, follows: boolean): Promise<LogRecord | undefined> {
     const signal = this.#signal;
     const asked = performance.now();
+    const deadline = follows ? Infinity : asked + wait + this.#channel.timeoutMs;
     let [opened, capped] = [false, false];
     for (let failed = 1; ; ) {
       signal?.throwIfAborted();
       if (this.#wasClosed()) return undefined;
       let step: Step = "further";
+      const begun = performance.now();
       try {
         if (this.#stream === undefined) {
           const left = Math.max(0, Math.ceil(wait - (performance.now() - asked)));
           [opened, capped] = [true, left > streamWaitMsMax];
-          this.#stream = await this.#open(Math.min(left, streamWaitMsMax));
+          this.#stream = await this.#open(Math.min(left, streamWaitMsMax), this.#timeoutMs(deadline, follows));
         }
         signal?.throwIfAborted();
+        if (this.#wasClosed()) continue;
         // The service keeps the end of the wait that the stream was opened with; a shorter one is kept here.
-        const line = await this.#line(this.#stream, wait < this.#stream.waitMs && !opened ? wait - (performance.now() - asked) : Infinity);
-        if (line === undefined) return undefined;
+        const isShort = wait < this.#stream.waitMs && !opened;
+        const line = await this.#line(this.#stream, (isShort ? asked + wait : deadline) - performance.now());
+        if (line === undefined && isShort) return undefined;
+        if (line === undefined) throw new Unavailable("the log stream was interrupted: nothing has arrived in time");
+        this.#lostAt = undefined;
         step = this.#take(line);
       } catch (error) {
         if (this.#wasClosed()) continue;
         // The next stream continues after the same record elsewhere: all endpoints have the same log.
-        if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#client.endpointFailed(this.#stream.endpoint);
+        if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#channel.endpointFailed(this.#stream.endpoint);
+        this.#lostAt ??= this.#stream === undefined ? begun : performance.now();
         this.#end();
         signal?.throwIfAborted();
-        const pause = error instanceof Unavailable ? waitMs(this.#client.retry, failed, error.retryAfterMs) : undefined;
-        if (pause === undefined) throw error;
+        const pause = error instanceof Unavailable ? this.#waitMs(failed, error.retryAfterMs, follows) : undefined;
+        if (pause === undefined || performance.now() + pause >= deadline) throw error;
         failed++;
-        await this.#pause(pause);
+        await this.#interruptible((stop) => sleep(pause, stop)).catch(() => undefined);
       }
       if (typeof step === "object") return step;
       if (step === "further") continue;
@@ -189,7 +215,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
    */
   close(): void {
     this.#isClosed = true;
-    this.#pausing?.abort();
+    this.#waiting?.abort();
     this.#end();
   }
 
@@ -207,37 +233,56 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /** The end of the client does not concern a reader that has no stream and waits for nothing. */
   #unregister(): void {
-    if (this.#stream === undefined && !this.#isReading) this.#client.readers.delete(this);
+    if (this.#stream === undefined && !this.#isReading) this.#channel.readers.delete(this);
   }
 
-  /** Waits before another attempt. `close` and the signal end the wait; which one it was, the caller finds out. */
-  async #pause(ms: number): Promise<void> {
-    const pausing = new AbortController();
-    this.#pausing = pausing;
+  /** Returns how long an attempt to open a stream may take, in milliseconds. */
+  #timeoutMs(deadline: number, follows: boolean): number {
+    const due = follows ? (this.#lostAt ?? performance.now()) + this.#reconnectMs : deadline;
+    return Math.min(this.#channel.timeoutMs, Math.max(1, due - performance.now()));
+  }
+
+  /** Returns how long to wait before another attempt, in milliseconds; `undefined` if there is none. */
+  #waitMs(failed: number, askedMs: number, follows: boolean): number | undefined {
+    const { retry } = this.#channel;
+    if (!follows) return waitMs(retry, failed, askedMs);
+    const pause = waitMs({ ...retry, attemptsMax: Infinity, waitMaxMs: reconnectWaitMsMax }, failed, askedMs) ?? 0;
+    return performance.now() + pause < (this.#lostAt ?? Infinity) + this.#reconnectMs ? pause : undefined;
+  }
+
+  /** Waits for what `close` and the signal end; which one it was, the caller finds out. */
+  async #interruptible<T>(wait: (stop: AbortSignal) => Promise<T>): Promise<T> {
+    const waiting = new AbortController();
+    this.#waiting = waiting;
     const unlisten = onAbort(this.#signal, () => {
-      pausing.abort();
+      waiting.abort();
     });
-    await sleep(ms, pausing.signal).catch(() => undefined);
-    unlisten();
-    this.#pausing = undefined;
+    try {
+      return await wait(waiting.signal);
+    } finally {
+      unlisten();
+      this.#waiting = undefined;
+    }
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
     // Only a stream that was opened without a wait tells where the log ends.
     if (this.#options.follow === false) this.#end();
     this.#isClosed = false;
+    this.#lostAt = undefined;
+    const follows = this.#options.follow !== false;
     try {
       while (!this.#wasClosed()) {
-        const record = await this.next(this.#options.follow === false ? 0 : undefined);
+        const record = await this.#call(follows ? this.#waitMsDefault : 0, follows);
         if (record !== undefined) yield record;
-        else if (this.#options.follow === false) return;
+        else if (!follows) return;
       }
     } finally {
       this.#end();
     }
   }
 
-  async #open(wait: number): Promise<LogStream> {
+  async #open(wait: number, timeoutMs: number): Promise<LineStream> {
     const { pageMax: limit } = this.#options;
     const log = this.#log;
     const query = {
@@ -247,10 +292,10 @@ export class LogReader implements AsyncIterable<LogRecord> {
       ...(limit === undefined ? {} : { limit }),
       wait_ms: wait,
     };
-    return this.#client.openLog(query, this.#signal);
+    return this.#interruptible((stop) => this.#channel.openLog(query, timeoutMs, stop));
   }
 
-  async #line(stream: LogStream, waitMs: number): Promise<string | undefined> {
+  async #line(stream: LineStream, waitMs: number): Promise<string | undefined> {
     const unlisten = onAbort(this.#signal, () => {
       stream.close();
     });

@@ -1,7 +1,7 @@
 /** The names of the client's options: others are misspelled, and would have no effect. */
 
 import type { OptionNames } from "./arguments.js";
-import type { BeginOptions, ClientOptions } from "./client.js";
+import type { BeginOptions, ClientOptions } from "./options.js";
 import type { components } from "./wire/schema.js";
 
 /** Of a client. */
@@ -34,7 +34,7 @@ export const beginNames: OptionNames<BeginOptions> = {
 };
 
 /** Of a request for a status. */
-export const statusNames: OptionNames<{ fence?: boolean; waitMs?: number }> = { fence: true, waitMs: true };
+export const statusNames: OptionNames<{ fence?: boolean | undefined; waitMs?: number | undefined }> = { fence: true, waitMs: true };
 
 /** Of the declaration of a store. */
 export const declarationNames: OptionNames<components["schemas"]["StoreDeclaration"]> = {

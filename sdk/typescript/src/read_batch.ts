@@ -1,6 +1,6 @@
 /** Batches of reads: joins the rows of several callers into one request, and splits the response into one part per caller. */
 
-import { headStartMs, type Bounds } from "./coalescer.js";
+import { headStartMs, type Bounds, type Coalescer, type Terms } from "./coalescer.js";
 import { ServerMisbehaved } from "./errors.js";
 import { settled, type Reply } from "./exchange.js";
 import { fresh, type JsonValue } from "./json.js";
@@ -32,6 +32,19 @@ export type Shared<T> = { readonly part: T } | "refused";
 export function parts<Answer, Part>(reply: Reply<Answer>, count: number, apart: (answer: Answer) => Part[]): Shared<Part>[] {
   if (count > 1 && reply.kind === "problem" && [400, 413, 422].includes(reply.status)) return Array.from({ length: count }, () => "refused");
   return apart(settled(reply)).map((part) => ({ part }));
+}
+
+/** Sends an item in a batch of a coalescer, or as a request of its own if there is none or the batch is refused. */
+export async function submitted<Item, Part>(
+  coalescer: Coalescer<Item, Shared<Part>> | undefined,
+  terms: Terms,
+  item: Item,
+  send: (items: readonly Item[]) => Promise<Shared<Part>[]>,
+): Promise<Part> {
+  const shared = coalescer === undefined ? "refused" : await coalescer.submit(terms, item);
+  const found = shared === "refused" ? (await send([item]))[0] : shared;
+  if (found === undefined || found === "refused") throw new ServerMisbehaved("no response");
+  return found.part;
 }
 
 /** The rows of several callers, each row once. */

@@ -1,7 +1,6 @@
 /** Reads several rows or ranges of an embedded store in one request, all at the same epoch. */
 
-import { described, duration, list, onlyKnown, optionsOf, rowLimit, type OptionNames } from "./arguments.js";
-import type { Row } from "./client.js";
+import { described, duration, list, onlyKnown, rowLimit, signalOf, type OptionNames } from "./arguments.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import type { JsonValue } from "./json.js";
 import { isBytes, keyFields, keyOf, named, normal, type Key } from "./keys.js";
@@ -11,6 +10,23 @@ import type { components } from "./wire/schema.js";
 type WireRead = components["schemas"]["RowRead"];
 type WireRow = components["schemas"]["ReadRow"];
 type WireRange = components["schemas"]["RangeRead"];
+
+/** A row as it was read. */
+export interface Row<T = JsonValue> {
+  readonly key: Key;
+  readonly value: T;
+  /** Absent for a row that the transaction itself wrote and had not read. */
+  readonly version: string | undefined;
+}
+
+/** Rows in key order. */
+export interface RowPage<T = JsonValue> {
+  /** Snapshot that the rows reflect. */
+  readonly applied: string;
+  readonly rows: readonly Row<T>[];
+  /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
+  readonly more: boolean;
+}
 
 /** A row to read. */
 export interface RowRead {
@@ -30,19 +46,21 @@ export interface ReadOptions {
   /** Token of a commit that the rows must include. */
   readonly session?: string | undefined;
   /** What the rows include; `session` by default. */
-  readonly consistency?: Consistency;
+  readonly consistency?: Consistency | undefined;
   /** How long to wait until the rows include that, in milliseconds; 5 s by default. */
-  readonly waitMs?: number;
+  readonly waitMs?: number | undefined;
+  /** Ends the read: the promise is rejected with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** Options of a read as a request has them. */
 export type ReadTerms = Pick<components["schemas"]["ReadRequest"], "session" | "consistency" | "wait_ms">;
 
-const readNames: OptionNames<ReadOptions> = { session: true, consistency: true, waitMs: true };
+const readNames: OptionNames<ReadOptions> = { session: true, consistency: true, waitMs: true, signal: true };
 
 /** Returns the options of a read, if there are no others. */
 export function readOptions(options: ReadOptions): ReadOptions {
-  return optionsOf(options, '{ consistency: "fresh" }', readNames);
+  return { ...options, signal: signalOf(options, '{ consistency: "fresh" }', readNames) };
 }
 
 /** Converts the options of a read, or of a Begin, which has more. */
@@ -89,18 +107,18 @@ export interface KeyRange {
   readonly start?: Key | undefined;
   readonly end?: Key | undefined;
   /** Maximum number of rows, at most 10,000; 1000 by default. */
-  readonly limit?: number;
+  readonly limit?: number | undefined;
 }
 
 /** Rows of a range, in key order. */
-export interface RangeRows {
-  readonly rows: readonly Row[];
+export interface RangeRows<T = JsonValue> {
+  readonly rows: readonly Row<T>[];
   /** Whether the range has more rows. There can be fewer than `limit` nevertheless, if their values are large. */
   readonly more: boolean;
 }
 
 /** Ranges, all read at the same epoch. */
-export interface RangeReads {
+export interface RangeReads<T = JsonValue> {
   /** The epoch that they reflect: all of it, and nothing of later ones. */
   readonly applied: string;
   /**
@@ -109,8 +127,11 @@ export interface RangeReads {
    */
   readonly session: string | undefined;
   /** One for each range, in the order of the request. */
-  readonly ranges: readonly RangeRows[];
+  readonly ranges: readonly RangeRows<T>[];
 }
+
+/** What reading nothing returns, without a request: an epoch that tells nothing. */
+export const nothingRead = { applied: "0", session: undefined } as const;
 
 /** Ranges of embedded stores, by store. */
 export type RangesToRead = Readonly<Record<string, readonly KeyRange[]>>;
@@ -168,16 +189,16 @@ export function bound(name: "start" | "end", key: Key | undefined): Record<strin
 }
 
 /** Reads a row of a range. */
-export function rowOf(row: components["schemas"]["Row"]): Row {
+export function rowOf<T = JsonValue>(row: components["schemas"]["Row"]): Row<T> {
   const key = keyOf(row.key, row.key_b64);
   if (key === undefined) throw new ServerMisbehaved("a row without a key");
-  return { key, value: valueOf(row) ?? null, version: row.version };
+  return { key, value: (valueOf(row) ?? null) as T, version: row.version };
 }
 
 /** Reads the ranges of a response, one per range that was requested. */
-export function rangeRows(found: readonly components["schemas"]["ReadRange"][], count: number): RangeRows[] {
+export function rangeRows<T = JsonValue>(found: readonly components["schemas"]["ReadRange"][], count: number): RangeRows<T>[] {
   if (found.length !== count) throw new ServerMisbehaved(`${found.length} ranges returned where ${count} were requested`);
-  return found.map(({ rows, more }) => ({ rows: rows.map(rowOf), more }));
+  return found.map(({ rows, more }) => ({ rows: rows.map((row) => rowOf<T>(row)), more }));
 }
 
 /** A row that was read names itself: its value is not sent. */

@@ -13,13 +13,16 @@ export interface RetryPolicy {
   readonly waitMaxMs: number;
 }
 
+/** Bounds of retries, with the default where none is given. */
+export type RetryOptions = { readonly [Name in keyof RetryPolicy]?: RetryPolicy[Name] | undefined };
+
 /** The default policy. */
 export const defaultRetry: RetryPolicy = { attemptsMax: 50, waitMinMs: 1, waitMaxMs: 200 };
 
-const retryNames: OptionNames<RetryPolicy> = { attemptsMax: true, waitMinMs: true, waitMaxMs: true };
+const retryNames: OptionNames<RetryOptions> = { attemptsMax: true, waitMinMs: true, waitMaxMs: true };
 
 /** Returns a policy with the default bounds where none are given. */
-export function retryPolicy(given: Partial<RetryPolicy> | undefined): RetryPolicy {
+export function retryPolicy(given: RetryOptions | undefined): RetryPolicy {
   if (given !== undefined) optionsOf(given, "{ attemptsMax: 3 }", retryNames);
   return {
     attemptsMax: count("retry.attemptsMax", given?.attemptsMax ?? defaultRetry.attemptsMax),

@@ -4,12 +4,12 @@
  */
 
 import { list, optionsOf, rangeLimitMax, rowLimit, signalOf, type OptionNames } from "./arguments.js";
-import type { Client, Row } from "./client.js";
+import type { Client } from "./client.js";
 import type { components } from "./wire/schema.js";
 import { ClientMistake, Misuse, Unavailable } from "./errors.js";
 import { copied, fresh, sum, type JsonValue } from "./json.js";
 import { identity, isBefore, keyFields, named, normal, order, successor, type Key } from "./keys.js";
-import { bound, checkedRange, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type RowState } from "./reads.js";
+import { bound, checkedRange, rangeIdentity, rangeLimit, type KeyRange, type RangeRows, type Row, type RowState } from "./reads.js";
 import type { TxnOutcome, Verdict } from "./verdict.js";
 import { addedTo, merge, type Known, type PendingWrite, type WriteOp } from "./writes.js";
 
@@ -44,6 +44,14 @@ export interface CommitOptions {
 /** @internal The options of a commit. */
 export const commitNames: OptionNames<CommitOptions> = { signal: true };
 
+/** Options of a read of a transaction. */
+export interface SignalOptions {
+  /** Ends the read, if it needs a request: the promise is rejected with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+const signalNames: OptionNames<SignalOptions> = { signal: true };
+
 interface Seen {
   readonly key: Key;
   readonly version: string | undefined;
@@ -75,6 +83,8 @@ export class Transaction {
   firstAttemptMs: number | undefined;
 
   readonly #client: Client;
+  /** The stores that Begin named; absent for all stores of the namespace. */
+  readonly #stores: readonly string[] | undefined;
   readonly #epoch: string | undefined;
   /** Token of what the snapshots include. */
   readonly #session: string | undefined;
@@ -96,12 +106,13 @@ export class Transaction {
   #inDoubt = false;
 
   /** @internal */
-  constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string) {
+  constructor(client: Client, id: string, isolation: IsolationLevel, begun?: BeginResponse, traceparent?: string, stores?: readonly string[]) {
     this.#client = client;
     this.id = id;
     this.isolation = isolation;
     // A copy: the transactions whose Begins shared a request have the same response.
     this.snapshots = { ...begun?.snapshots };
+    this.#stores = stores;
     this.#epoch = begun?.epoch;
     this.#session = begun?.session;
     this.traceparent = traceparent;
@@ -111,14 +122,16 @@ export class Transaction {
    * Reads a row of an embedded store, own writes included. Later reads of the row return the same, after the verdict as well;
    * a row that was not read before it is a `Misuse` then.
    */
-  async get<T = JsonValue>(store: string, key: Key): Promise<Row<T> | undefined> {
+  async get<T = JsonValue>(store: string, key: Key, options: SignalOptions = {}): Promise<Row<T> | undefined> {
+    const signal = signalOf(options, "{ signal }", signalNames);
+    this.#mustBeNamed(store);
     const name = normal(key);
     const own = this.#writes.get(store)?.get(identity(name))?.write;
     let seen = this.#reads.get(store)?.get(identity(name));
     if (own !== undefined && own.op !== "add") return row(name, seen?.version, own.value);
     if (seen === undefined || (seen.value === undefined && seen.version !== undefined)) {
       this.#mustBeOpen();
-      const found = this.#taken(store, identity(name)) ?? (await this.#awaited(this.#client.row(store, name)));
+      const found = this.#taken(store, identity(name)) ?? (await this.#awaited(this.#client.row(store, name, { signal })));
       this.#mustBeOpen();
       // A concurrent read of the row may have finished first, and an observed version is kept: if the row has changed
       // since, the commit must detect it.
@@ -139,7 +152,9 @@ export class Transaction {
    * Reads rows of an embedded store as `get` does, in one request for all that are not known yet; at most 10,000 with
    * values of at most 8 MiB. The results have the order of the keys.
    */
-  async getMany<T = JsonValue>(store: string, keys: readonly Key[]): Promise<(Row<T> | undefined)[]> {
+  async getMany<T = JsonValue>(store: string, keys: readonly Key[], options: SignalOptions = {}): Promise<(Row<T> | undefined)[]> {
+    const signal = signalOf(options, "{ signal }", signalNames);
+    this.#mustBeNamed(store);
     const missing = new Map<string, Key>();
     for (const key of list(keys, "a list of keys").map(normal)) {
       if (!this.#knows(store, identity(key))) missing.set(identity(key), key);
@@ -147,13 +162,13 @@ export class Transaction {
     if (missing.size > 0) {
       this.#mustBeOpen();
       const asked = [...missing.values()];
-      const found = await this.#awaited(this.#client.readRows(store, asked.map((key) => ({ key }))));
+      const found = await this.#awaited(this.#client.readRows(store, asked.map((key) => ({ key })), { signal }));
       asked.forEach((key, at) => {
         this.fetched(store, key, found.rows[at]);
       });
     }
     const rows: (Row<T> | undefined)[] = [];
-    for (const key of keys) rows.push(await this.get<T>(store, key));
+    for (const key of keys) rows.push(await this.get<T>(store, key, { signal }));
     return rows;
   }
 
@@ -187,8 +202,10 @@ export class Transaction {
    * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer rows mean that the range
    * has no more. Observes the part of the range that was read. Without `end` the range extends to the end of the store.
    */
-  async scan<T = JsonValue>(store: string, range: KeyRange = {}): Promise<Row<T>[]> {
+  async scan<T = JsonValue>(store: string, range: KeyRange = {}, options: SignalOptions = {}): Promise<Row<T>[]> {
+    const signal = signalOf(options, "{ signal }", signalNames);
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const ahead = rangeIdentity(store, range);
     const start = normal(range.start ?? "");
     const limit = rowLimit(range.limit ?? rangeLimit);
@@ -207,7 +224,7 @@ export class Transaction {
         const deleted = this.#writtenIn(store, from, end).filter(([, { write }]) => write.op === "delete").length;
         const rest = { start: from, end, limit: Math.min(missing + deleted, rangeLimitMax) };
         const snapshot = this.snapshots[store];
-        page = await this.#awaited(this.#client.page(store, rest, snapshot === undefined ? undefined : this.#session, snapshot));
+        page = await this.#awaited(this.#client.reads.page(store, rest, { session: snapshot === undefined ? undefined : this.#session, signal }, snapshot));
         this.#mustBeOpen();
       }
       for (const one of page.rows) found.set(identity(one.key), one);
@@ -265,6 +282,7 @@ export class Transaction {
    */
   observe(store: string, key: Key, version?: string): void {
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const name = normal(key);
     const reads = bucket(this.#reads, store);
     if (!reads.has(identity(name))) reads.set(identity(name), { key: name, version, value: undefined });
@@ -273,6 +291,7 @@ export class Transaction {
   /** Records that the engine has read the keys `start..end` in its own storage; absent bounds are the store's. */
   observeRange(store: string, range: { start?: Key | undefined; end?: Key | undefined }): void {
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const { start, end } = checkedRange(range);
     const seen: components["schemas"]["Range"] = { store: named(store), ...bound("start", start), ...bound("end", end) };
     this.#ranges.set(JSON.stringify(seen), seen);
@@ -358,6 +377,13 @@ export class Transaction {
     return verdict;
   }
 
+  /** Refuses a store that the service would refuse in the commit, after all of the work. */
+  #mustBeNamed(store: string): void {
+    if (this.#stores?.includes(named(store)) === false) {
+      throw new Misuse(`Begin did not name the store \`${store}\`: add it to \`stores\` (${this.#stores.join(", ")})`);
+    }
+  }
+
   #mustBeOpen(): void {
     if (this.#closed !== undefined) throw new Misuse(this.#closed);
   }
@@ -424,6 +450,7 @@ export class Transaction {
 
   #write(store: string, key: Key, op: WriteOp, value: JsonValue | undefined, or?: number): void {
     this.#mustBeOpen();
+    this.#mustBeNamed(store);
     const name = normal(key);
     const id = identity(name);
     const seen = this.#reads.get(store)?.get(id);

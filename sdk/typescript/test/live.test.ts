@@ -150,7 +150,7 @@ test("run does not repeat final aborts or errors of the work", async () => {
     attempts++;
     txn.insert("kv", key, 2);
   });
-  await assert.rejects(insert, (error) => error instanceof TransactionAborted && error.aborted.reason === "row_exists");
+  await assert.rejects(insert, (error) => error instanceof TransactionAborted && error.aborted.reason === "row_exists" && error.attempts === 1 && error.message.endsWith(", after 1 attempt"));
   const add = client.run(async (txn) => {
     attempts++;
     await txn.get("kv", `${key}/other`);

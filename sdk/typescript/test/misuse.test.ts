@@ -1,6 +1,8 @@
 /** Mistakes of a caller that are found before a request is sent. */
 
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { createServer, type AddressInfo } from "node:net";
 import { test } from "node:test";
 
 import { Client, Misuse, Unavailable, type ClientOptions, type Key, type KeyRange, type PreparedCommit, type RowRead, type Work } from "../src/index.js";
@@ -83,9 +85,9 @@ test("options of a wrong type or size are a misuse", () => {
   const options: unknown[] = [{ apiKey: 5 }, { apiKey: null }, { clientName: "a\nb" }, { clientName: "\u20ac" }, { fetch: 5 }];
   for (const one of options) assert.throws(() => new Client(nowhere, one as ClientOptions), Misuse);
   // What is not given has its default.
-  const { retry } = new Client(nowhere, { retry: wrong({ attemptsMax: undefined, waitMinMs: 5 }) });
+  const { retry } = new Client(nowhere, { retry: wrong({ attemptsMax: undefined, waitMinMs: 5 }) }).channel;
   assert.deepEqual(retry, { attemptsMax: 50, waitMinMs: 5, waitMaxMs: 200 });
-  assert.equal(new Client(nowhere, { retry: { attemptsMax: Infinity } }).retry.attemptsMax, Infinity);
+  assert.equal(new Client(nowhere, { retry: { attemptsMax: Infinity } }).channel.retry.attemptsMax, Infinity);
 });
 
 test("what cannot be sent is neither unavailable nor an abort", async () => {
@@ -172,6 +174,50 @@ test("what is no prepared commit, or no work, is a misuse", async () => {
     await assert.rejects(client.batch([commit as PreparedCommit]), misuse("prepare"));
   }
   await assert.rejects(client.run(wrong<Work<void>>({ stores: ["kv"] })), misuse("function"));
+});
+
+test("http to a port with TLS is a misuse, with one endpoint and with several", async () => {
+  // What a TLS server answers to anything else: an alert that it cannot decode the message.
+  const server = createServer((socket) => socket.once("data", () => socket.end(Buffer.from("15030300020232", "hex"))));
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const isRight = misuse("Then use https://");
+  try {
+    for (const urls of [[`http://127.0.0.1:${port}`], [`http://127.0.0.1:${port}`, `http://localhost:${port}`]]) {
+      const client = new Client(urls);
+      await assert.rejects(client.begin(), isRight);
+      await assert.rejects(client.row("kv", "a"), isRight);
+      await assert.rejects(client.run(() => undefined), isRight);
+      await assert.rejects(client.log("kv").next(), isRight);
+      const txn = client.beginLocal();
+      txn.put("kv", "a", 1);
+      await assert.rejects(txn.commit(), isRight);
+    }
+  } finally {
+    server.close();
+  }
+});
+
+test("an empty API key and a comma without an endpoint are named", () => {
+  for (const apiKey of ["", " \n"]) assert.throws(() => new Client(nowhere, { apiKey }), misuse("the API key is empty"));
+  for (const url of [`${nowhere},`, `,${nowhere}`, `${nowhere}, ,${nowhere}`]) assert.throws(() => new Client(url), misuse("comma without an endpoint"));
+});
+
+test("a store that Begin did not name is refused at once", async () => {
+  const service = await start((kind) => (kind === "begin" ? begun(0) : committed()));
+  try {
+    const txn = await new Client(service.url).begin({ stores: ["kv"] });
+    const isRight = misuse("did not name the store `orders`");
+    for (const read of [() => txn.get("orders", "a"), () => txn.getMany("orders", ["a"]), () => txn.scan("orders")]) await assert.rejects(read, isRight);
+    const uses = [() => { txn.put("orders", "a", 1); }, () => { txn.observe("orders", "a"); }, () => { txn.observeRange("orders", {}); }];
+    for (const use of uses) assert.throws(use, isRight);
+    assert.equal(service.arrived.length, 1);
+    const all = await new Client(service.url).begin();
+    all.put("orders", "a", 1);
+  } finally {
+    service.stop();
+  }
 });
 
 test("https to a port without TLS says so", async () => {

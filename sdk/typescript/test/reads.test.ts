@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Client, ClientMistake, ServerMisbehaved, Unavailable } from "../src/index.js";
+import { Client, ClientMistake, Misuse, ServerMisbehaved, Unavailable } from "../src/index.js";
 import { begun, committed, start, type Scripted, type Service } from "./scripted.js";
 
 async function withService(
@@ -39,6 +39,41 @@ test("rows read at Begin need no further request, and count as read once get ret
       assert.deepEqual(txn.prepare().request.reads, [{ store: "kv", key: "a", version: "5" }, { store: "kv", key: "b" }]);
     },
   );
+});
+
+test("reading nothing makes no request", async () => {
+  await withService(
+    () => [404, {}],
+    async (client, service) => {
+      assert.deepEqual(await client.readRows("kv", []), { applied: "0", session: undefined, rows: [] });
+      assert.deepEqual(await client.readRanges("kv", [], { consistency: "fresh" }), { applied: "0", session: undefined, ranges: [] });
+      assert.deepEqual(await client.begin().catch(() => "asked"), "asked");
+      assert.equal(service.arrived.length, 1);
+    },
+  );
+});
+
+test("rows of ranges have the type of their values, and options may be undefined", async () => {
+  const rows = [{ key: "a", value: { balance: 1 }, version: "5" }];
+  await withService(
+    (kind) => (kind === "begin" ? begun(0) : [200, { applied: "9", ranges: [{ store: "kv", rows, more: false }] }]),
+    async (client) => {
+      interface Account { readonly balance: number }
+      const page = await client.rows<Account>("kv", { start: undefined, limit: undefined }, { waitMs: undefined, consistency: undefined });
+      const { ranges } = await client.readRanges<Account>("kv", [{}], { session: undefined, signal: undefined });
+      const balances: (number | undefined)[] = [page.rows[0]?.value.balance, ranges[0]?.rows[0]?.value.balance];
+      assert.deepEqual(balances, [1, 1]);
+      await client.begin({ stores: undefined, isolation: undefined, consistency: undefined, waitMs: undefined, read: undefined, ranges: undefined });
+      new Client("http://127.0.0.1:1", { timeoutMs: undefined, clientName: undefined, retry: { attemptsMax: undefined }, onAttempt: undefined, fetch: undefined });
+    },
+  );
+});
+
+test("a client can be disposed of", async () => {
+  const [client, other] = [new Client("http://127.0.0.1:1"), new Client("http://127.0.0.1:1")];
+  client[Symbol.dispose]();
+  await other[Symbol.asyncDispose]();
+  for (const closed of [client, other]) await assert.rejects(closed.stores(), Misuse);
 });
 
 test("getMany sends one request for the rows not read yet", async () => {

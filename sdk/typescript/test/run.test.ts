@@ -59,7 +59,7 @@ test("a refused insert gets one fresh read", async () => {
     // The snapshots of the first two attempts do not have the epoch of the refusal.
     (kind, before) => (kind === "begin" ? begun(before, before < 2 ? 8 : 9) : kind === "rows" ? row : aborted("row_exists")),
     async (client, arrived) => {
-      await assert.rejects(client.run(readAndInsert), TransactionAborted);
+      await assert.rejects(client.run(readAndInsert), (error) => error instanceof TransactionAborted && error.attempts === 3 && error.message.endsWith(", after 3 attempts"));
       assert.equal(arrived("commit").length, 3);
     },
   );

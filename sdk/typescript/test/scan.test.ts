@@ -126,10 +126,10 @@ test("further pages of a scan are as large as what is missing", async () => {
   const txn = await client.begin({ stores: ["kv"], ranges: { kv: [{ start: prefix, end: `${prefix}~`, limit: 3 }] } });
   for (const name of "abf") txn.delete("kv", `${prefix}${name}`);
   const limits: (number | undefined)[] = [];
-  const page = client.page.bind(client);
-  client.page = (store, range, session, snapshot) => {
+  const page = client.reads.page.bind(client.reads);
+  client.reads.page = (store, range, options, snapshot) => {
     limits.push(range.limit);
-    return page(store, range, session, snapshot);
+    return page(store, range, options, snapshot);
   };
   assert.deepEqual(await keysOf(txn, prefix, 3), ["c", "d", "e"]);
   assert.deepEqual(limits, [3], "two rows, and one that was deleted");

@@ -1,5 +1,5 @@
 /**
- * The NDJSON stream of a store's log. Reads from the connection only when a line is requested, so a slow reader slows down
+ * The NDJSON stream of a store's log or state. Reads from the connection only when a line is requested, so a slow reader slows down
  * the stream, and memory stays bounded.
  */
 
@@ -7,6 +7,8 @@ import { ServerMisbehaved, Unavailable } from "./errors.js";
 
 /** Interval of heartbeats to request from the service, which may choose a shorter one, in milliseconds. */
 export const heartbeatMs = 5_000;
+/** After how long without a heartbeat a stream is given up: two of them, and the time of half another one. */
+export const silenceMsMax = 2.5 * heartbeatMs;
 /** Maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame. */
 const lineBytesMax = 32 * 1024 * 1024;
 const newline = 10;
@@ -34,8 +36,9 @@ async function woken(reading: Reading, waitMs: number): Promise<void> {
   });
 }
 
-/** A stream of a log. */
-export class LogStream {
+/** A stream of lines. */
+export class LineStream {
+  readonly #name: string;
   /** The endpoint that sends it. */
   readonly endpoint: number;
   /** How long the service waits for a record before it ends the stream, in milliseconds. */
@@ -51,7 +54,14 @@ export class LogStream {
   /** What follows the last line. */
   #rest = new Uint8Array();
 
-  constructor(endpoint: number, body: ReadableStream<Uint8Array>, stop: AbortController, silenceMs: number, waitMs: number) {
+  constructor(
+    name: string,
+    endpoint: number,
+    body: ReadableStream<Uint8Array>,
+    stop: AbortController,
+    { silenceMs, waitMs }: { readonly silenceMs: number; readonly waitMs: number },
+  ) {
+    this.#name = name;
     this.endpoint = endpoint;
     this.#pieces = body.getReader();
     this.#stop = stop;
@@ -77,7 +87,7 @@ export class LogStream {
       if (this.#rest.length > 0) this.#begun.push(this.#rest);
       this.#bytes += this.#rest.length;
       this.#rest = new Uint8Array();
-      if (this.#bytes > lineBytesMax) throw new ServerMisbehaved(`a line of the log has more than ${lineBytesMax} bytes`);
+      if (this.#bytes > lineBytesMax) throw new ServerMisbehaved(`a line of the ${this.#name} has more than ${lineBytesMax} bytes`);
       const piece = await this.#piece(deadline);
       if (piece === undefined) return undefined;
       this.#rest = piece;
@@ -101,13 +111,13 @@ export class LogStream {
     if (ended === undefined) {
       if (deadline < silent) return undefined;
       this.#stop.abort();
-      throw new Unavailable(`the log stream was interrupted: nothing has arrived for ${this.#silenceMs} ms`);
+      throw new Unavailable(`the ${this.#name} was interrupted: nothing has arrived for ${this.#silenceMs} ms`);
     }
     this.#reading = undefined;
     if ("failure" in ended) {
-      throw new Unavailable(`the log stream was interrupted: ${String(ended.failure)}`, undefined, ended.failure);
+      throw new Unavailable(`the ${this.#name} was interrupted: ${String(ended.failure)}`, undefined, ended.failure);
     }
-    if (ended.piece === undefined) throw new Unavailable("the log stream was interrupted");
+    if (ended.piece === undefined) throw new Unavailable(`the ${this.#name} was interrupted`);
     return ended.piece as Uint8Array<ArrayBuffer>;
   }
 
@@ -136,7 +146,7 @@ export class LogStream {
     try {
       return this.#decoder.decode(line);
     } catch (cause) {
-      throw new ServerMisbehaved(`a line of the log is not UTF-8: ${String(cause)}`);
+      throw new ServerMisbehaved(`a line of the ${this.#name} is not UTF-8: ${String(cause)}`);
     }
   }
 }

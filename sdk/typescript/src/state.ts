@@ -1,0 +1,146 @@
+/** State images: the rows of a store at a position of its log, from which a copy that has no position begins. */
+
+import { signalOf, type OptionNames } from "./arguments.js";
+import { Bound, leftMs } from "./bound.js";
+import type { Channel } from "./channel.js";
+import { errorOf, Misuse, ServerMisbehaved, Unavailable, type Problem } from "./errors.js";
+import type { JsonValue } from "./json.js";
+import { segment } from "./keys.js";
+import { onAbort } from "./limit.js";
+import type { LineStream } from "./line_stream.js";
+import { rowOf, type Row } from "./reads.js";
+import type { components } from "./wire/schema.js";
+
+/** Where a store's state is: in the rows of the image, in the store's own storage, or only in its log. */
+export type StateKind = "rows" | "storage" | "log";
+
+/** A line of an image that is no row: the first one, `state`, or the last one, `end` or `failed`. */
+interface StateEvent {
+  readonly event?: string;
+  readonly kind?: StateKind;
+  readonly lsn?: string;
+  readonly log?: string;
+  readonly rows?: string;
+  readonly problem?: Problem;
+}
+
+type WireRow = components["schemas"]["Row"];
+
+/** Options of a state image. */
+export interface StateOptions {
+  /** Ends the call and the image: the promise, and the iteration, are rejected with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+const stateNames: OptionNames<StateOptions> = { signal: true };
+
+/** @internal Requests an image, until the service is available or the timeout is over. */
+export async function stateOf<T>(channel: Channel, store: string, options: StateOptions): Promise<StateImage<T>> {
+  const signal = signalOf(options, "{ signal }", stateNames);
+  const path = segment(store);
+  const bound = new Bound(channel.timeoutMs, signal);
+  for (let failed = 1; ; failed++) {
+    signal?.throwIfAborted();
+    let stream: LineStream | undefined;
+    try {
+      stream = await channel.openState(path, leftMs([bound]), signal);
+      const line = await stream.line(leftMs([bound]));
+      if (line === undefined) throw new Unavailable("the state image has no first line");
+      return new StateImage<T>(channel, stream, parsed(line), signal);
+    } catch (error) {
+      stream?.close();
+      signal?.throwIfAborted();
+      await bound.pause(channel.retry, failed, error);
+    }
+  }
+}
+
+/**
+ * The rows of a store as they were at `lsn`, in key order, read from a stream with `for await`, once. Continue with the log:
+ * `client.log(store, { after: image.lsn, log: image.log })`. An image that is cut short is an error of the iteration.
+ */
+export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {
+  /** Only `rows` has rows here. A store with a storage of its own has them there, at `lsn` or later. */
+  readonly kind: StateKind;
+  /** Position in the log that the rows reflect: `after` of `LogOptions`. */
+  readonly lsn: string;
+  /** The log that `lsn` is a position of: `log` of `LogOptions`. */
+  readonly log: string;
+  readonly #channel: Channel;
+  readonly #stream: LineStream;
+  /** What the end of the client calls. */
+  readonly #closable = { close: (reason: Misuse): void => { this.#end(reason); } };
+  readonly #unlisten: () => void;
+  /** Why no more rows can be read. */
+  #ended: unknown;
+  #isRead = false;
+
+  /** @internal */
+  constructor(channel: Channel, stream: LineStream, { event, kind, lsn, log }: StateEvent, signal: AbortSignal | undefined) {
+    if (event !== "state" || kind === undefined || lsn === undefined || log === undefined) {
+      throw new ServerMisbehaved("the first line of a state image names no position of a log");
+    }
+    [this.kind, this.lsn, this.log] = [kind, lsn, log];
+    this.#channel = channel;
+    this.#stream = stream;
+    this.#unlisten = onAbort(signal, () => {
+      this.#end(signal?.reason);
+    });
+    channel.readers.add(this.#closable);
+  }
+
+  /** Ends the stream. Rows that have not been read are a `Misuse` from now on. Not needed after an iteration. */
+  close(): void {
+    this.#end(new Misuse("the state image is closed"));
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Row<T>, void, undefined> {
+    if (this.#isRead) throw new Misuse("a state image can be read once: request another one");
+    this.#isRead = true;
+    try {
+      for (let count = 0; ; ) {
+        const line = parsed(await this.#line());
+        if (line.event === undefined) {
+          count++;
+          yield rowOf<T>(line as WireRow);
+        } else if (line.event === "end") {
+          if (line.rows !== String(count)) throw new ServerMisbehaved(`the state image has ${count} rows, not ${line.rows ?? "as many as it should"}`);
+          return;
+        } else if (line.event === "failed") {
+          throw line.problem === undefined ? new Unavailable("the state image is incomplete") : errorOf(line.problem);
+        }
+      }
+    } finally {
+      this.close();
+    }
+  }
+
+  async #line(): Promise<string> {
+    let line: string | undefined;
+    try {
+      if (this.#ended === undefined) line = await this.#stream.line();
+    } catch (error) {
+      if (this.#ended === undefined && error instanceof Unavailable) this.#channel.endpointFailed(this.#stream.endpoint);
+      throw this.#ended ?? error;
+    }
+    if (this.#ended !== undefined) throw this.#ended as Error;
+    return line ?? "";
+  }
+
+  #end(reason: unknown): void {
+    this.#ended ??= reason;
+    this.#unlisten();
+    this.#channel.readers.delete(this.#closable);
+    this.#stream.close();
+  }
+}
+
+function parsed(line: string): StateEvent {
+  try {
+    const found: unknown = JSON.parse(line);
+    if (typeof found === "object" && found !== null) return found;
+  } catch {
+    // The text is the same.
+  }
+  throw new ServerMisbehaved("a line of the state image cannot be parsed");
+}

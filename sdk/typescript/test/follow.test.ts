@@ -1,0 +1,129 @@
+/** Iterations that follow a log, and calls of `next`, while no endpoint answers: how long they go on, and what ends them. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { test } from "node:test";
+
+import { Client, ClientMistake, Unavailable, type LogReader } from "../src/index.js";
+import { clientOf, endpoint, refused } from "./scripted_endpoints.js";
+
+/** A log with one record, whose stream stays open. */
+async function logOn(port: number): Promise<Server> {
+  const lines = [
+    { event: "heartbeat", log: "1f", next: "0", head_lsn: "1" },
+    { lsn: "1", prev_lsn: "0", epoch: "9", csn: "7", version: "8", txn_id: "t", store: "kv", writes: [{ op: "put", key: "a", value: 1 }] },
+  ];
+  const server = createServer((request, response) => {
+    const after = Number(new URL(request.url ?? "", "http://x").searchParams.get("after"));
+    response.writeHead(200, { "content-type": "application/x-ndjson" });
+    response.write(lines.slice(0, 2 - after).map((line) => `${JSON.stringify(line)}\n`).join(""));
+  });
+  server.listen(port, "127.0.0.1");
+  await once(server, "listening");
+  return server;
+}
+
+async function stopped(server: Server): Promise<number> {
+  const { port } = server.address() as AddressInfo;
+  server.closeAllConnections();
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** Iterates, and tells how many records came. */
+async function followed(reader: LogReader): Promise<number> {
+  let count = 0;
+  for await (const { lsn } of reader) if (lsn !== "") count++;
+  return count;
+}
+
+const within = async <T>(call: Promise<T>, ms: number): Promise<T> => {
+  const begun = performance.now();
+  const result = await call;
+  const took = performance.now() - begun;
+  assert.ok(took < ms, `${took} ms`);
+  return result;
+};
+
+test("a follower outlives an outage that uses up the retries of `run`", async () => {
+  const port = await stopped(await logOn(0));
+  const client = new Client(`http://127.0.0.1:${port}`, { retry: { attemptsMax: 2 } });
+  const records = client.log("kv")[Symbol.asyncIterator]();
+  const first = records.next();
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  const server = await logOn(port);
+  assert.equal(((await within(first, 10_000)).value)?.lsn, "1");
+  client.close();
+  assert.equal((await records.next()).done, true);
+  await stopped(server);
+});
+
+test("a follower ends with the last error after `reconnectMs`, from each loss on", async () => {
+  const server = await logOn(0);
+  const client = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+  const records = client.log("kv", { reconnectMs: 700 })[Symbol.asyncIterator]();
+  assert.equal((await records.next()).value?.lsn, "1");
+  await new Promise((resolve) => setTimeout(resolve, 1000));
+  const lost = performance.now();
+  await stopped(server);
+  await assert.rejects(records.next(), Unavailable);
+  const took = performance.now() - lost;
+  assert.ok(took > 200 && took < 2000, `${took} ms`);
+  const silent = await endpoint(() => "silent");
+  await within(assert.rejects(followed(clientOf([silent.url]).log("kv", { reconnectMs: 500, follow: true })), Unavailable), 5_000);
+  await assert.rejects(async () => followed(client.log("kv", { reconnectMs: -1 })), /`reconnectMs` must be/);
+});
+
+test("an answer ends a follower at once", async () => {
+  for (const status of [401, 403, 404, 410, 422]) {
+    const service = await endpoint(() => refused(status, "refused"));
+    await assert.rejects(followed(clientOf([service.url]).log("kv")), ClientMistake);
+    assert.equal(service.asked.length, 1);
+  }
+});
+
+test("a call of `next` ends after its wait and the timeout", async () => {
+  const silent = await endpoint(() => "silent");
+  const reader = clientOf([silent.url], { timeoutMs: 1000, retry: { attemptsMax: Infinity } }).log("kv");
+  await within(assert.rejects(reader.next(500), Unavailable), 3000);
+  const busy = await endpoint(() => refused(503, "overloaded"));
+  const other = clientOf([busy.url], { timeoutMs: 500, retry: { attemptsMax: Infinity } }).log("kv");
+  await within(assert.rejects(other.next(100), Unavailable), 2000);
+});
+
+for (const [name, close] of Object.entries({
+  "the reader": (_: Client, reader: LogReader) => { reader.close(); },
+  "the client": (client: Client) => { client.close(); },
+})) {
+  test(`closing ${name} ends an iteration whose request has no answer, or that waits to reconnect`, async () => {
+    const silent = await endpoint(() => "silent");
+    const down = await endpoint(() => "lost");
+    for (const { url, asked } of [silent, down]) {
+      const client = clientOf([url]);
+      const reader = client.log("kv");
+      const count = followed(reader);
+      while (asked.length < (url === down.url ? 6 : 1)) await new Promise((resolve) => setTimeout(resolve, 1));
+      close(client, reader);
+      assert.equal(await within(count, 1000), 0);
+    }
+  });
+
+  test(`a process ends once ${name} is closed`, async () => {
+    const server = await logOn(0);
+    const script = `
+      import { Client } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+      const client = new Client("http://127.0.0.1:${(server.address() as AddressInfo).port}");
+      const reader = client.log("kv");
+      for await (const record of reader) setTimeout(() => ${name === "the client" ? "client" : "reader"}.close(), 50);
+    `;
+    const child = spawn(process.execPath, ["--input-type=module", "--eval", script], { stdio: "inherit" });
+    const late = setTimeout(() => child.kill(), 20_000);
+    assert.deepEqual(await once(child, "exit"), [0, null]);
+    clearTimeout(late);
+    await stopped(server);
+  });
+}
