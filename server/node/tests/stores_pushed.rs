@@ -42,6 +42,36 @@ fn serve_with_login(dir: &Path, redis: &Redis, password: &str) -> Node {
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }
 
+#[test]
+fn a_store_whose_log_was_truncated_is_not_made_embedded() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("tribunal.toml");
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\ndata = {:?}\n[log]\nretention_hours = 0\nretention_bytes = 1048576\n\
+         image_every_bytes = 1048576\n",
+        dir.path().join("data")
+    );
+    std::fs::write(&config, text).expect("the directory is ours");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.arg("serve").arg("--config").arg(&config);
+    let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"));
+    assert_eq!(node.put("/v1/stores/kv", &json!({})).status, 201);
+    assert_eq!(node.put("/v1/stores/other", &json!({"adaptor": "kv"})).status, 201);
+    put(&node, "kv", "a", json!(1));
+    let first_segment = dir.path().join("data/log/segments/log-0000000000000000");
+    assert!(first_segment.exists());
+    eventually("the log to be truncated", || {
+        (0..10).for_each(|n| drop(put(&node, "other", &format!("big/{n}"), noise(n, 200_000))));
+        (!first_segment.exists()).then_some(())
+    });
+    // The node still has the record in memory: it would fill the store, and a kill would lose it.
+    assert_eq!(node.get("/v1/log?store=kv&after=0&limit=1").status, 200);
+    let refused = node.put("/v1/stores/kv", &json!({"adaptor": "kv"}));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("records_truncated")), "{}", refused.body);
+    assert_eq!(store(&node, "kv")["adaptor"], Value::Null, "nothing has changed");
+    put(&node, "kv", "b", json!(2));
+}
+
 fn declare_redis(node: &Node, redis: &Redis) -> u16 {
     let config = json!({"endpoint": redis.endpoint(), "prefix": "r/"});
     node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config})).status
