@@ -16,6 +16,7 @@ use tribunal_codec::{EntryId, GroupState, PROPOSED, decode_batch, decode_control
 use tribunal_core::control::members::Members as ClusterNodes;
 use tribunal_core::control::{Moment, ReplicatedState};
 use tribunal_core::executor::ShardExecutor;
+use tribunal_core::planted::{Bug, planted};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DiskLog, DurableLog, GroupCursors, GroupEntry, LogReader};
 use tribunal_member::{EntryKind, GroupLog, Member, Members, sole_member};
@@ -110,7 +111,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         let lacking = |group, id: EntryId| {
             id.index > self.known(group).index && self.reader.group_term(group, id.index) != Some(id.term)
         };
-        let copied = self.reader.copied_entries(lacking).map_err(|error| error.to_string())?;
+        let mut copied = self.reader.copied_entries(lacking).map_err(|error| error.to_string())?;
+        if planted(Bug::PeersEntriesDropped) {
+            copied.clear();
+        }
         let contents = |group| self.contents(group, &copied).map_err(|reason| cannot_continue(group, &reason));
         let control = contents(GroupId::CONTROL)?;
         // Those that it has not begun may have joined, and epochs wait for them.
@@ -142,7 +146,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         // The image takes the place of all that the log has; there it may have what other leaders wrote.
         let image_ahead = known.index > self.reader.group_state(group).commit
             && self.reader.group_term(group, known.index) != Some(known.term);
-        if image_ahead {
+        if image_ahead || planted(Bug::DoubtDropped) {
             last = known;
         }
         let copied: Vec<&GroupEntry> = copied.range((group, 0)..=(group, u64::MAX)).map(|(_, entry)| entry).collect();
