@@ -235,7 +235,9 @@ fn story(bug: Bug) -> &'static str {
         | Bug::EndsBeforeItIsForgotten
         | Bug::FreshWithoutCode
         | Bug::NextEpochHeldBack
-        | Bug::WindowKeysDealt => unreachable!("of a cluster"),
+        | Bug::WindowKeysDealt
+        | Bug::DoubtDropped
+        | Bug::PeersEntriesDropped => unreachable!("of a cluster"),
     }
 }
 
@@ -311,6 +313,7 @@ fn faults_that_show(bug: Bug) -> Faults {
         // A removal, an admission and a lost disk, within a second.
         Bug::NewGroupWithoutLeaving | Bug::EndsBeforeItIsForgotten => Faults::OfMembers,
         Bug::FreshWithoutCode => Faults::Only(Fault::MissingCode),
+        Bug::DoubtDropped => Faults::Only(Fault::MajorityLost),
         _ => Faults::All,
     }
 }
@@ -396,7 +399,8 @@ fn every_planted_bug_is_caught() {
         Bug::IdleEpochsForgotten,
     ];
     let others = others.into_iter().chain(by_the_oracle);
-    for bug in Bug::OF_THE_CLUSTER.into_iter().chain(others).filter(|bug| *bug != Bug::VoidCounted) {
+    let of_the_cluster = Bug::OF_THE_CLUSTER.into_iter().chain(Bug::OF_A_LOST_MAJORITY).chain(others);
+    for bug in of_the_cluster.filter(|bug| *bug != Bug::VoidCounted) {
         plant(Some(bug));
         let by_seeds = seeds_until_caught(faults_that_show(bug), seeds_that_show(bug));
         println!("{bug:?}: simulated cluster at seed {by_seeds:?}");

@@ -91,6 +91,14 @@ fn a_member_knows_what_it_is_made_of_only() {
 }
 
 #[test]
+fn what_one_node_continues_with_alone_knows_a_member_and_its_log_only() {
+    let packages = dependencies();
+    let parts = ["codec", "core", "log", "member", "replica", "types"].map(|part| format!("tribunal-{part}"));
+    let expected = parts.iter().map(String::as_str).chain(["bytes"]).collect::<Vec<_>>();
+    assert_eq!(packages["tribunal-recover"], set(&expected));
+}
+
+#[test]
 fn the_service_boundary_is_protocol_agnostic() {
     let packages = dependencies();
     assert_eq!(packages["tribunal-service"], set(&["tribunal-types"]));

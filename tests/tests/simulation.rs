@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use tribunal_tests::sim::faults::{Fault, Faults};
 use tribunal_tests::sim::machine::TICK_US;
 use tribunal_tests::sim::storages::StoragesReport;
-use tribunal_tests::sim::{HistoriesReport, MembersReport, Planted, Report, Run, play};
+use tribunal_tests::sim::{HistoriesReport, MajorityLossReport, MembersReport, Planted, Report, Run, play};
 
 /// Seeds of a run in CI.
 const SEEDS: u64 = 2_000;
@@ -44,6 +44,14 @@ fn a_machine_that_loses_its_disk_is_replaced() {
     let wiped = (1..=100).map(|seed| played(Run { faults: Faults::Only(Fault::WipedDisk), ..run(seed) }).members.wiped);
     let wiped = wiped.sum::<u64>();
     assert!(wiped >= 50, "{wiped} machines lose their disk");
+}
+
+#[test]
+fn one_node_continues_alone_after_a_majority_is_lost() {
+    let only = Faults::Only(Fault::MajorityLost);
+    let reports = (1..=100).map(|seed| played(Run { faults: only, ..run(seed) }).majority_loss).collect::<Vec<_>>();
+    let recovered = reports.iter().filter(|report| report.recovered == 1 && report.joined >= 2).count();
+    assert!(recovered >= 90, "in {recovered} runs, one node continues alone and others join it");
 }
 
 #[test]
@@ -107,12 +115,25 @@ fn many_seeds_keep_all_promises() {
         "{wasm} runs have components, which fail {fallbacks} times"
     );
     histories_are_varied(&reports);
+    majorities_are_lost(&reports);
     let upgrades = reports.iter().map(|report| report.upgrades).filter(|upgrades| upgrades.0 > 0).collect::<Vec<_>>();
     let in_second = upgrades.iter().map(|upgrades| upgrades.1).sum::<u64>();
     assert!(upgrades.len() * 4 == reports.len(), "{} clusters are upgraded", upgrades.len());
     assert!(in_second >= 10 * upgrades.len() as u64, "{in_second} epochs are decided in the second generation");
     let repeats = reports.iter().map(|report| report.repeats).sum::<u64>();
     assert!(repeats >= 100, "{repeats} changes of configuration were agreed on twice");
+}
+
+/// One node continues alone in every seventh cluster, and its command is interrupted often enough to prove something.
+fn majorities_are_lost(reports: &[Report]) {
+    let of = |of: fn(&MajorityLossReport) -> u64| reports.iter().map(|report| of(&report.majority_loss)).sum::<u64>();
+    let (lost, recovered) = (of(|m| m.lost), of(|m| m.recovered));
+    assert!(lost * 8 >= reports.len() as u64 && recovered == lost, "{lost} lose their majority, {recovered} continue");
+    let (interrupted, repeated, cut) = (of(|m| m.interrupted), of(|m| m.repeated), of(|m| m.power_cuts));
+    assert!(interrupted >= 100 && repeated >= 100, "{interrupted} calls are interrupted, {repeated} find the mark");
+    assert!(cut >= 50, "{cut} survivors lose power");
+    let (in_doubt, joined) = (of(|m| m.in_doubt), of(|m| m.joined));
+    assert!(in_doubt >= 200 && joined >= 2 * lost, "{in_doubt} transactions in doubt, {joined} nodes join");
 }
 
 /// Every rule of decision 109 about histories is exercised often enough to prove something.

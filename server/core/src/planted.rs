@@ -98,6 +98,10 @@ pub enum Bug {
     VersionsUnchecked = 45,
     /// A sum that could leave 64 bits is reported before a stale read.
     SumsBeforeReads = 46,
+    /// A node that continues alone drops the entries that it does not know to be agreed on.
+    DoubtDropped = 47,
+    /// A node that continues alone drops entries that it received only from peers.
+    PeersEntriesDropped = 48,
 }
 
 impl Bug {
@@ -123,6 +127,9 @@ impl Bug {
         Bug::NextEpochHeldBack,
         Bug::WindowKeysDealt,
     ];
+
+    /// Faults of a node that continues alone after a majority is lost.
+    pub const OF_A_LOST_MAJORITY: [Bug; 2] = [Bug::DoubtDropped, Bug::PeersEntriesDropped];
 
     /// The node affected by [`Bug::OneNodeDiverges`].
     pub const DIVERGING_NODE: NodeId = NodeId(2);

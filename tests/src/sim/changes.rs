@@ -143,14 +143,45 @@ impl Changes {
     /// # Errors
     /// If an entry cannot be read.
     pub(super) fn note_control_log(&mut self, log: &LogReader) -> Result<(), String> {
+        self.note_control_log_up_to(log, log.group_state(GroupId::CONTROL).commit)
+    }
+
+    /// Notes what a machine has of the control log up to an entry that is agreed on.
+    ///
+    /// # Errors
+    /// If an entry cannot be read.
+    pub(super) fn note_control_log_up_to(&mut self, log: &LogReader, agreed: u64) -> Result<(), String> {
         let first = self.control_log.len() as u64 + 1;
-        for at in first..=log.group_state(GroupId::CONTROL).commit {
+        for at in first..=agreed {
             // A machine that continued from an image may not have it.
             let content = log.group_entry(GroupId::CONTROL, at).map_err(|error| error.to_string())?;
             let Some(content) = content else { break };
             self.control_log.push(content);
         }
         Ok(())
+    }
+
+    /// Forgets the changes that one log lacks, which is the only one that is left, and the replies to them. Returns how many it has,
+    /// and how many are lost.
+    ///
+    /// # Errors
+    /// If it has others in place of those that it knew to be agreed on, or an entry cannot be read.
+    pub(super) fn forget_what_is_lost(&mut self, log: &LogReader) -> Result<(u64, u64), String> {
+        let (before, _) = log.group_bounds(GroupId::CONTROL);
+        let mut kept = before.index.min(self.control_log.len() as u64);
+        for at in kept + 1..=self.control_log.len() as u64 {
+            let content = log.group_entry(GroupId::CONTROL, at).map_err(|error| error.to_string())?;
+            if content.as_ref() != Some(&self.control_log[at as usize - 1]) {
+                break;
+            }
+            kept = at;
+        }
+        let changes = |log: &[Vec<u8>]| log.iter().filter(|content| proposed_in(content).is_some()).count() as u64;
+        let all = changes(&self.control_log);
+        self.control_log.truncate(kept as usize);
+        let left = changes(&self.control_log);
+        self.replies.retain(|reply| reply.index.0 <= left);
+        Ok((left, all - left))
     }
 
     /// Returns what the committed entries of the control log add up to, what each did, and how many are repeats.

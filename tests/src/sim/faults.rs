@@ -48,11 +48,14 @@ pub enum Fault {
     FullDisk,
     /// A machine lacks the code that decides, and decides nothing.
     MissingCode,
+    /// All machines but one lose their disks for good: an operator lets that one continue alone, and adds others. At most once in a
+    /// run, and in some runs only.
+    MajorityLost,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 21] = [
         Fault::Kill,
         Fault::PowerCut,
         Fault::Blackout,
@@ -73,6 +76,7 @@ impl Fault {
         Fault::StoragesAway,
         Fault::FullDisk,
         Fault::MissingCode,
+        Fault::MajorityLost,
     ];
 
     /// Returns whether nodes come or go by it.
@@ -113,7 +117,9 @@ impl Faults {
     /// Returns the kinds of faults, and the time from one to the next, microseconds.
     fn drawn(self) -> (Vec<Fault>, (u64, u64)) {
         match self {
-            Faults::All | Faults::Only(_) => (Fault::ALL.to_vec(), (150_000, 1_500_000)),
+            Faults::All | Faults::Only(_) => {
+                (Fault::ALL.into_iter().filter(|fault| *fault != Fault::MajorityLost).collect(), (150_000, 1_500_000))
+            }
             Faults::OfMembers => {
                 (Fault::ALL.into_iter().filter(|fault| fault.changes_members()).collect(), (20_000, 900_000))
             }

@@ -17,7 +17,7 @@ use tribunal_core::executor::Inline;
 use tribunal_core::resolver::ResolverConfig;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::sim::SimFiles;
-use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, open_on};
+use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, Opened, open_on};
 use tribunal_member::{GroupLog, Member, MemberStart, Members, RaftSettings, Restored, stamp_in};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
 use tribunal_types::{Generations, GroupId, NodeId, StoreId};
@@ -46,6 +46,20 @@ pub type SimMember = Member<Numbered, MachinePolicies, Inline, SimLog>;
 /// The groups' logs on a simulated disk, for the Raft groups to read.
 #[derive(Clone)]
 pub struct SimLog(LogReader);
+
+impl SimLog {
+    /// Reads this log.
+    #[must_use]
+    pub fn of(reader: &LogReader) -> SimLog {
+        SimLog(reader.clone())
+    }
+
+    /// Returns the id of an entry that the log has.
+    #[must_use]
+    pub fn id(&self, group: GroupId, index: u64) -> Option<EntryId> {
+        self.0.group_term(group, index).map(|term| EntryId { term, index })
+    }
+}
 
 impl GroupLog for SimLog {
     type Error = LogError;
@@ -191,10 +205,7 @@ impl Machine {
     pub fn start(&mut self, founders: u16, seed: u64, time_us: u64) -> Result<(), String> {
         self.starts += 1;
         (self.started_us, self.connected_us) = (time_us, time_us);
-        let options =
-            LogOptions { node: NodeId(self.node), retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
-        let mut opened =
-            open_on(&self.disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())?;
+        let mut opened = self.open(&self.disk)?;
         let now = self.now(time_us);
         let own = if self.node <= founders { group(self.node) } else { ClusterNodes::group_of(NodeId(self.node)) };
         let members: Vec<GroupId> = (1..=founders).map(group).collect();
@@ -240,6 +251,16 @@ impl Machine {
             pushes: BTreeMap::new(),
         });
         Ok(())
+    }
+
+    /// Opens the log on a disk, this machine's or a copy of it.
+    ///
+    /// # Errors
+    /// If it cannot be opened.
+    pub fn open(&self, disk: &SimFiles) -> Result<Opened, String> {
+        let options =
+            LogOptions { node: NodeId(self.node), retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
+        open_on(&disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())
     }
 
     /// Returns what a group starts with: what its log has, unless a bug forgets the vote.

@@ -46,6 +46,16 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
+    /// Returns whether a node is to be removed, as some member has applied it.
+    pub(super) fn is_leaving(&self, node: u16) -> bool {
+        self.leaving.contains(&node)
+    }
+
+    /// A node was removed together with others.
+    pub(super) fn note_leaving(&mut self, node: u16) {
+        self.leaving.insert(node);
+    }
+
     /// Those with which a cluster of so many machines begins.
     pub(super) fn founded(founders: u16) -> Nodes {
         Nodes { founders, ..Nodes::default() }
@@ -194,6 +204,7 @@ impl World {
     pub(super) fn invariant_a_group_that_joins_has_a_leader(&mut self, join: GroupJoin) -> Result<(), String> {
         if self.nodes.joined.insert(join.group) {
             self.report.members.joined += 1;
+            self.note_joined_after_loss(join.group);
             self.trace.note(self.time_us, format_args!("group {} joins at epoch {}", join.group.node, join.first));
         }
         if self.nodes.begun.contains(&join.group) {

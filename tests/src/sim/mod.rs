@@ -15,6 +15,7 @@ pub mod faults;
 mod images;
 mod judge;
 pub mod machine;
+mod majority_loss;
 mod members;
 pub mod network;
 pub mod policies;
@@ -34,6 +35,7 @@ mod world;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub use judge::HistoriesReport;
+pub use majority_loss::MajorityLossReport;
 pub use report::{MembersReport, Report};
 pub use trace::Trace;
 pub use world::{Planted, Run, play};

@@ -4,7 +4,7 @@ use tribunal_core::control::Effect as ControlEffect;
 use tribunal_log::LogError;
 use tribunal_member::{Frame, Input, Member, Output};
 use tribunal_replica::{DecidedEpoch, Effect};
-use tribunal_types::{EpochInput, GroupId};
+use tribunal_types::{EpochInput, GroupId, NodeId};
 
 use crate::sim::world::{Happening, Planted, World};
 use crate::stand_ins::Numbered;
@@ -49,7 +49,7 @@ impl World {
     }
 
     /// Carries an output out. The inner error is one of the disk.
-    fn carry_out(&mut self, node: u16, output: Output<Numbered>) -> Result<Result<(), String>, String> {
+    pub(super) fn carry_out(&mut self, node: u16, output: Output<Numbered>) -> Result<Result<(), String>, String> {
         let time_us = self.time_us;
         match output {
             Output::Effect(effect) => self.effect(node, effect)?,
@@ -60,6 +60,10 @@ impl World {
                     format_args!("node {node} writes entry {} of term {} of group {}", id.index, id.term, group.node);
                 self.trace.note(time_us, line);
                 self.appended_us = time_us;
+                let members = self.member(node).and_then(|member| member.members_of(group));
+                if members.is_some_and(|members| members.voters.iter().eq([&NodeId(node)])) {
+                    self.votes.forget_what_nobody_was_sent(node, group, id);
+                }
                 self.votes.invariant_an_entry_has_one_content(node, group, id, &content)?;
                 let Some(process) = &mut self.machine(node).process else { return Ok(Ok(())) };
                 return Ok(process.log.append_group_entry(group, id, &content).map_err(|error| error.to_string()));
@@ -91,7 +95,7 @@ impl World {
                 }
                 let bytes = bytes::Bytes::from(frame.encode());
                 for delay_us in self.network.delays(node, to.0, &mut self.random) {
-                    let frame = Happening::Frame { from: node, to: to.0, bytes: bytes.clone() };
+                    let frame = Happening::Frame { from: node, to: to.0, sent_us: time_us, bytes: bytes.clone() };
                     self.later(delay_us, frame);
                 }
             }
@@ -154,6 +158,7 @@ impl World {
                 self.has_left(left);
                 Ok(())
             }
+            Effect::ControlApplied(ControlEffect::OthersLeft(_)) => self.others_left(node),
             Effect::ControlApplied(ControlEffect::GroupJoined(join)) => {
                 self.note_begun(node);
                 self.invariant_a_group_that_joins_has_a_leader(join)

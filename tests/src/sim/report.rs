@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::sim::faults::Fault;
 use crate::sim::judge::HistoriesReport;
+use crate::sim::majority_loss::MajorityLossReport;
 use crate::sim::storages::StoragesReport;
 
 /// What a run has seen.
@@ -57,6 +58,8 @@ pub struct Report {
     pub latency_us_max: u64,
     /// What became of nodes that were added or removed.
     pub members: MembersReport,
+    /// What became of clusters that lost their majority.
+    pub majority_loss: MajorityLossReport,
     /// What storages have seen.
     pub storages: StoragesReport,
     /// Machines that got a new release, and epochs with items that were decided in its generation.

@@ -73,6 +73,12 @@ impl World {
         if usize::from(node) > self.machines.len() {
             return;
         }
+        if self.is_after_loss(node) {
+            // It was never there, or came with the new release.
+            self.later(0, Happening::Upgrade { node: node + 1 });
+            self.machine(node).release = AFTER;
+            return;
+        }
         let (next_us, away_us) =
             (self.random.between(NEXT_US.0, NEXT_US.1), self.random.between(10_000, AWAY_WITHIN_US));
         self.later(next_us, Happening::Upgrade { node: node + 1 });

@@ -42,6 +42,14 @@ impl Votes {
         Ok(())
     }
 
+    /// A voter that decides alone sends nothing in a term that is not durable: after a power cut it may lead the same term again,
+    /// with other entries.
+    pub fn forget_what_nobody_was_sent(&mut self, node: u16, group: GroupId, id: EntryId) {
+        if self.durable.get(&(node, group)).is_none_or(|(term, _)| id.term > *term) {
+            self.contents.remove(&(group, id.index, id.term));
+        }
+    }
+
     /// The entry that a term has at an index is the same on all nodes.
     ///
     /// # Errors

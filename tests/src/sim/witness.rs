@@ -137,6 +137,16 @@ impl Witness {
         self.acknowledged = self.acknowledged.max(epoch);
     }
 
+    /// All nodes are lost that knew later epochs to be complete, and nothing was decided in them.
+    pub fn forget_after(&mut self, complete: Epoch) {
+        self.acknowledged = self.acknowledged.min(complete);
+    }
+
+    /// Changes of configuration after this one are lost. The number of a store is that of its change.
+    pub fn forget_stores_after(&mut self, change: u64) {
+        self.stores.retain(|store, _| u64::from(store.0) <= change);
+    }
+
     /// Returns the last epoch of which anybody was told a verdict.
     #[must_use]
     pub fn acknowledged(&self) -> Epoch {

@@ -19,6 +19,7 @@ use crate::sim::clients::{Attempt, Client, Known, Operation};
 use crate::sim::faults::{Fault, Faults, Planned, plan};
 use crate::sim::judge::Judge;
 use crate::sim::machine::{Build, Machine, SimMember, TICK_US};
+use crate::sim::majority_loss::MajorityLoss;
 use crate::sim::members::Nodes;
 use crate::sim::network::{Network, Quality};
 use crate::sim::policies::SimPolicies;
@@ -109,7 +110,7 @@ impl Run {
 pub(super) enum Happening {
     Start { node: u16 },
     Tick { node: u16, start: u64 },
-    Frame { from: u16, to: u16, bytes: Bytes },
+    Frame { from: u16, to: u16, sent_us: u64, bytes: Bytes },
     Synced { node: u16, start: u64, number: u64 },
     AckedEarly { node: u16, start: u64, number: u64 },
     ClientActs { client: usize, asked: u16 },
@@ -121,6 +122,7 @@ pub(super) enum Happening {
     Stop { node: u16, start: u64, now: bool },
     ImageWritten { node: u16, start: u64, epoch: Epoch, older: GroupCursors },
     Replace { node: u16 },
+    Recover,
     Upgrade { node: u16 },
     Storage(Request),
     StorageReplies(Reply),
@@ -164,6 +166,7 @@ pub(super) struct World {
     pub(super) appended_us: u64,
     pub(super) changes: Changes,
     pub(super) nodes: Nodes,
+    pub(super) majority_loss: MajorityLoss,
     pub(super) storages: Storages,
     pub(super) votes: Votes,
     /// Partitions with which the cluster begins, and how long it keeps history, milliseconds.
@@ -221,6 +224,7 @@ impl World {
             appended_us: 0,
             changes: Changes::default(),
             nodes: Nodes::founded(machines),
+            majority_loss: MajorityLoss::default(),
             storages: Storages::default(),
             votes: Votes::default(),
             partitions: random.one_of(&[1, 2, 4]),
@@ -244,6 +248,7 @@ impl World {
         }
         world.plan_faults();
         world.plan_upgrades();
+        world.plan_majority_loss();
         world.later(900_000, Happening::Change);
         world.later(900_000, Happening::ReadFresh);
         world
@@ -252,6 +257,9 @@ impl World {
     /// Draws what goes wrong, and when.
     fn plan_faults(&mut self) {
         let mut free_us = 0;
+        if self.faults == Faults::Only(Fault::MajorityLost) {
+            return;
+        }
         for mut planned in plan(self.faults, self.report.machines, FAULTS_UNTIL_US, &mut self.random) {
             if let Some(only) = self.faults.only() {
                 planned.fault = only;
@@ -344,7 +352,8 @@ impl World {
         match happening {
             Happening::Start { node } => self.start(node),
             Happening::Tick { node, start } => self.tick(node, start),
-            Happening::Frame { from, to, bytes } => self.frame(from, to, &bytes),
+            Happening::Frame { sent_us, .. } if self.majority_loss.lost_frame(sent_us) => Ok(()),
+            Happening::Frame { from, to, bytes, .. } => self.frame(from, to, &bytes),
             Happening::Synced { node, start, number } => self.synced(node, start, number),
             Happening::AckedEarly { node, start, number } if self.machine(node).starts == start => {
                 self.step(node, Input::Persisted(number))
@@ -359,6 +368,7 @@ impl World {
             Happening::Stop { node, start, now } => self.stop(node, start, now),
             Happening::ImageWritten { node, start, epoch, older } => self.image_written(node, start, epoch, &older),
             Happening::Replace { node } => self.replace(node),
+            Happening::Recover => self.recover(),
             Happening::Upgrade { node } => {
                 self.upgrade(node);
                 Ok(())
@@ -371,8 +381,9 @@ impl World {
     fn start(&mut self, node: u16) -> Result<(), String> {
         let (founders, seed, time_us) = (self.nodes.founders, self.seed, self.time_us);
         let survival = self.random.one_of(&[Survival::None, Survival::All, Survival::Some, Survival::Some]);
+        let is_kept = self.majority_loss.keeps_from_starting(node);
         let machine = self.machine(node);
-        if machine.process.is_some() || machine.broken {
+        if machine.process.is_some() || machine.broken || is_kept {
             return Ok(());
         }
         if std::mem::take(&mut machine.lost_power) {
@@ -424,7 +435,7 @@ impl World {
         }
         let wait_us = self.random.between(300_000, 900_000);
         self.later(wait_us, Happening::Change);
-        let node = self.random.between(1, self.machines.len() as u64) as u16;
+        let node = self.some_node();
         if self.machine(node).process.is_none() || self.machine(node).paused_until > self.time_us {
             return Ok(());
         }
@@ -439,9 +450,13 @@ impl World {
 
     fn fault(&mut self, planned: Planned) -> Result<(), String> {
         let Planned { lasts_us, fault, mut node, .. } = planned;
+        if fault == Fault::MajorityLost {
+            return self.lose_majority(planned);
+        }
+        node = self.in_place_of(node);
         if matches!(fault, Fault::RemoveNode | Fault::WipedDisk) && self.faults.only().is_none() {
             // Those that were added may go, too.
-            node = self.random.between(1, self.machines.len() as u64) as u16;
+            node = self.some_node();
         }
         self.trace.note(self.time_us, format_args!("{fault:?} at node {node}, for {lasts_us} us"));
         *self.report.faults.entry(fault).or_default() += 1;
@@ -475,6 +490,7 @@ impl World {
             Fault::WrongPace => self.machine(node).pace = pace,
             Fault::AddNode | Fault::RemoveNode => return self.ask_for_members(fault, node),
             Fault::WipedDisk => return self.wipe(node),
+            Fault::MajorityLost => return self.lose_majority(planned),
             Fault::StoragesAway => self.storages.away = true,
             Fault::FullDisk => self.machine(node).disk.limit_room(Some(0)),
             Fault::MissingCode => self.machine(node).lacks_code.set(true),

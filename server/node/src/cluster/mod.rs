@@ -11,7 +11,6 @@ pub mod holders;
 pub mod kept_log;
 pub mod links;
 pub mod lost_entries;
-pub mod majority_loss;
 pub mod membership;
 pub mod obstacle;
 pub mod peer_clocks;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tribunal_member::Stage;
+use tribunal_recover::{Accepted, StoppedNode};
 use tribunal_types::NodeId;
 
-use crate::cluster::majority_loss::{Accepted, StoppedNode};
 use crate::cluster::roster;
 use crate::cluster::{lost_entries, unfinished_recovery};
 use crate::commands::cli::program;
@@ -72,7 +72,7 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
     let known = roster::addresses(membership, ready.replicated.members());
     must_be_the_last(membership.node, known.iter().map(|(node, address)| (*node, address.as_str())))?;
     let stopped = StoppedNode {
-        membership,
+        node: membership.node,
         log: &mut ready.log,
         reader: &ready.reader,
         image: &ready.image,
@@ -153,3 +153,6 @@ fn tell(list: &Path, file: &Path, accepted: &Accepted) {
     let program = program();
     out!("Start it: {program} serve --config {}. Then add nodes: {program} cluster add", file.display());
 }
+
+#[cfg(test)]
+mod tests;

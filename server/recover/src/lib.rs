@@ -5,6 +5,9 @@
 //! The control log comes last: while it does not have them, a repeat knows what is missing.
 //! What the others have acknowledged without this node is lost. From the next start on, all goes its usual way: the
 //! node is elected in all logs, closes those of the others, and tells nodes that come back that they were removed.
+//!
+//! The command is the server's (`server/node/src/commands/cluster_recover.rs`): it finds out whether the node may do this, and
+//! keeps it from starting half-way. The simulator does the same on simulated disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +15,15 @@ use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupState, PROPOSED, decode_batch, decode_control, encode_control};
 use tribunal_core::control::members::Members as ClusterNodes;
 use tribunal_core::control::{Moment, ReplicatedState};
+use tribunal_core::executor::ShardExecutor;
+use tribunal_core::planted::{Bug, planted};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DiskLog, DurableLog, GroupCursors, GroupEntry, LogReader};
-use tribunal_member::{EntryKind, Members, sole_member};
+use tribunal_member::{EntryKind, GroupLog, Member, Members, sole_member};
+use tribunal_replica::{PolicyRunner, Waiters};
 use tribunal_types::{
     ControlChange, ControlEntry, ControlIndex, GroupId, NamespaceId, NodeId, NodeStage, ProposalId, TxnId,
 };
-
-use crate::cluster::membership::Membership;
-use crate::cluster::recovery::NodeMember;
 
 /// Bytes of entries that are read at a time.
 const READ_BYTES: usize = 16 << 20;
@@ -39,9 +42,9 @@ pub struct Accepted {
 }
 
 /// The logs of a node that has stopped.
-pub struct StoppedNode<'a> {
-    /// What it belongs to.
-    pub membership: &'a Membership,
+pub struct StoppedNode<'a, W: Waiters, P, E, L: GroupLog> {
+    /// Its number.
+    pub node: NodeId,
     /// Its log.
     pub log: &'a mut DiskLog,
     /// Reads that.
@@ -51,14 +54,14 @@ pub struct StoppedNode<'a> {
     /// Hashes row keys.
     pub keyer: &'a RowKeyer,
     /// What it knows.
-    pub member: &'a NodeMember,
+    pub member: &'a Member<W, P, E, L>,
     /// Names the changes that are made.
     pub run: u64,
     /// Whether this was begun before, and has not ended.
     pub again: bool,
 }
 
-impl StoppedNode<'_> {
+impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_, W, P, E, L> {
     /// Makes the node the only one of its cluster. `note` keeps what is accepted, before anything changes.
     ///
     /// # Errors
@@ -85,21 +88,21 @@ impl StoppedNode<'_> {
 
     /// Checks that the node is a member: another one would be left alone with a log that nobody can lead.
     fn must_be_member(&self) -> Result<(), String> {
-        let known = self.member.replica().replicated().members().node(self.membership.node);
+        let known = self.member.replica().replicated().members().node(self.node);
         if known.is_some_and(|node| node.stage == NodeStage::Present && node.joined.is_some()) {
             return Ok(());
         }
         Err(format!(
             "node {} is no member of its cluster: it was about to join or to be removed. Use another node that is left, the one that \
              has decided most",
-            self.membership.node
+            self.node
         ))
     }
 
     /// Returns the other nodes that were not removed yet.
     fn others(&self) -> Vec<NodeId> {
         let members = self.member.replica().replicated().members();
-        let left = members.nodes().filter(|node| node.stage != NodeStage::Left && node.id != self.membership.node);
+        let left = members.nodes().filter(|node| node.stage != NodeStage::Left && node.id != self.node);
         left.map(|node| node.id).collect()
     }
 
@@ -108,7 +111,10 @@ impl StoppedNode<'_> {
         let lacking = |group, id: EntryId| {
             id.index > self.known(group).index && self.reader.group_term(group, id.index) != Some(id.term)
         };
-        let copied = self.reader.copied_entries(lacking).map_err(|error| error.to_string())?;
+        let mut copied = self.reader.copied_entries(lacking).map_err(|error| error.to_string())?;
+        if planted(Bug::PeersEntriesDropped) {
+            copied.clear();
+        }
         let contents = |group| self.contents(group, &copied).map_err(|reason| cannot_continue(group, &reason));
         let control = contents(GroupId::CONTROL)?;
         // Those that it has not begun may have joined, and epochs wait for them.
@@ -140,7 +146,7 @@ impl StoppedNode<'_> {
         // The image takes the place of all that the log has; there it may have what other leaders wrote.
         let image_ahead = known.index > self.reader.group_state(group).commit
             && self.reader.group_term(group, known.index) != Some(known.term);
-        if image_ahead {
+        if image_ahead || planted(Bug::DoubtDropped) {
             last = known;
         }
         let copied: Vec<&GroupEntry> = copied.range((group, 0)..=(group, u64::MAX)).map(|(_, entry)| entry).collect();
@@ -220,8 +226,7 @@ impl StoppedNode<'_> {
         }
         let upto = last.index + gained.len() as u64;
         // Peers hand out no change of members.
-        let alone =
-            sole_member(self.membership.node, agreed, own, upto).map_err(|reason| cannot_continue(group, &reason))?;
+        let alone = sole_member(self.node, agreed, own, upto).map_err(|reason| cannot_continue(group, &reason))?;
         let mut contents = alone.contents;
         if group == GroupId::CONTROL {
             contents.push(self.removal());
@@ -271,7 +276,7 @@ impl StoppedNode<'_> {
     /// Returns the entry of the control log that removes all others, also those of which this node has not learned yet.
     fn removal(&self) -> Bytes {
         let proposal = ProposalId { run: self.run, number: 1 };
-        let change = ControlChange::SoleNode { node: self.membership.node };
+        let change = ControlChange::SoleNode { node: self.node };
         let mut content = encode_control(&ControlEntry { proposal, change });
         content.push(PROPOSED);
         content.into()
@@ -338,6 +343,3 @@ struct Plan {
     /// The group's state after them, but for the commit index.
     state: GroupState,
 }
-
-#[cfg(test)]
-mod tests;

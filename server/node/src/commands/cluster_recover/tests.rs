@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tempfile::TempDir;
-use tribunal_codec::{batch_head, encode_batch};
-use tribunal_log::ClusterIdentity;
+use tribunal_codec::{EntryId, GroupState, PROPOSED, batch_head, encode_batch, encode_control};
+use tribunal_log::{ClusterIdentity, DurableLog, GroupEntry};
 use tribunal_member::{Frame, Input, Output, PeerEntries};
 use tribunal_replica::{Now, Replica};
-use tribunal_types::{Batch, BodyHash, Csn, Digest, Epoch, GroupJoin, Incarnation, Isolation, LogId, Span, Txn};
+use tribunal_types::{
+    Batch, BodyHash, ControlChange, ControlEntry, ControlIndex, Csn, Digest, Epoch, GroupId, GroupJoin, Incarnation,
+    Isolation, LogId, NamespaceId, ProposalId, Span, Txn, TxnId,
+};
 
 use super::*;
+use crate::cluster::membership::Membership;
 use crate::cluster::recovery::append_or_compare;
 use crate::commit::recovery::log_dir;
 use crate::commit::shards::Workers;
@@ -181,8 +186,7 @@ impl Node {
         let Ready { log, reader, image, keyer, deciding: Deciding::Member(member, _), .. } = self.start()? else {
             panic!("it is a member")
         };
-        let membership = Node::membership();
-        let stopped = StoppedNode { membership: &membership, log, reader, image, keyer, member, run: 9, again };
+        let stopped = StoppedNode { node: NodeId(1), log, reader, image, keyer, member, run: 9, again };
         let mut noted = false;
         let accepted = stopped.go_on_alone(|_| {
             noted = true;
