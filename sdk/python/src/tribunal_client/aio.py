@@ -28,6 +28,7 @@ from .pool import AsyncPool
 from .reads import ReadOptions
 from .response_stream import AsyncResponseStream, may_be_silent
 from .service import Ran, Result, Service
+from .state import Image
 from .stops import AsyncStop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .attempts import Attempt
     from .consumers import ConsumerInfo, Offset
     from .keys import Key
+    from .log_stream import LogStream
     from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .stores import StoreInfo
@@ -105,7 +107,7 @@ class AsyncClient:
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process: int | None = None
-        self._readers: WeakSet[AsyncLogReader] = WeakSet()
+        self._readers: WeakSet[AsyncLogReader | AsyncStateImage] = WeakSet()
         """What may have a stream, to be closed with the client."""
         self._service = Service(
             endpoints,
@@ -367,6 +369,21 @@ class AsyncClient:
         reader = AsyncLogReader(self, store, after, **options, reconnect_s=reconnect_s)
         self._readers.add(reader)
         return reader
+
+    async def state(self, store: str, *, timeout_s: float | None = None) -> AsyncStateImage:
+        """Read the state of a store at a position of its log, to start a copy from, or to restart one.
+
+        Continue with `log(store, after=image.lsn, log=image.log)`. The rows are read as they are iterated over.
+
+        Arguments:
+            store: the store.
+            timeout_s: how long to try to begin, and how long the service may be silent, seconds; by default that of
+                the client.
+
+        """
+        image = AsyncStateImage(self, *await self._perform(self._service.open_state(store, timeout_s)))
+        self._readers.add(image)
+        return image
 
     async def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> StoreInfo:
         """Declare a store, or change one: `{"adaptor": "kv"}` is an embedded one, `{}` has a log only."""
@@ -654,3 +671,36 @@ class AsyncLogReader(Cursor):
         finally:
             if not stop.is_set:
                 await self.close()
+
+
+class AsyncStateImage(Image):
+    """The rows of a store at a position of its log, to be iterated over once, by `async for`.
+
+    An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
+    """
+
+    def __init__(self, client: AsyncClient, stream: LogStream, head: dict[str, Any]) -> None:
+        super().__init__(stream, head)
+        self._client = client
+
+    async def close(self) -> None:
+        """End the stream. An iteration that has not reached its end raises an error."""
+        if not self._client._is_inherited:
+            await self._client._perform(self._close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncGenerator[Row, None]:
+        """Yield the rows, in no particular order. Closes the stream at its end."""
+        try:
+            while rows := await self._client._perform(self._rows()):
+                for row in rows:
+                    yield row
+        finally:
+            await self.close()

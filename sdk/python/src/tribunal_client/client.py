@@ -30,6 +30,7 @@ from .pool import Pool
 from .reads import ReadOptions
 from .response_stream import ResponseStream, may_be_silent
 from .service import Ran, Result, Service
+from .state import Image
 from .stops import Stop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .attempts import Attempt
     from .consumers import ConsumerInfo, Offset
     from .keys import Key
+    from .log_stream import LogStream
     from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .stores import StoreInfo
@@ -104,7 +106,7 @@ class Client:
         self._pool = pool
         self._http = httpx.Client(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._process: int | None = None
-        self._readers: WeakSet[LogReader] = WeakSet()
+        self._readers: WeakSet[LogReader | StateImage] = WeakSet()
         """What may have a stream, to be closed with the client."""
         self._readers_lock = threading.Lock()
         self._service = Service(
@@ -358,6 +360,22 @@ class Client:
         with self._readers_lock:
             self._readers.add(reader)
         return reader
+
+    def state(self, store: str, *, timeout_s: float | None = None) -> StateImage:
+        """Read the state of a store at a position of its log, to start a copy from, or to restart one.
+
+        Continue with `log(store, after=image.lsn, log=image.log)`. The rows are read as they are iterated over.
+
+        Arguments:
+            store: the store.
+            timeout_s: how long to try to begin, and how long the service may be silent, seconds; by default that of
+                the client.
+
+        """
+        image = StateImage(self, *self._perform(self._service.open_state(store, timeout_s)))
+        with self._readers_lock:
+            self._readers.add(image)
+        return image
 
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> StoreInfo:
         """Declare a store, or change one: `{"adaptor": "kv"}` is an embedded one, `{}` has a log only."""
@@ -656,3 +674,49 @@ class LogReader(Cursor):
         finally:
             if not stop.is_set:
                 self.close()
+
+
+class StateImage(Image):
+    """The rows of a store at a position of its log, to be iterated over once.
+
+    An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
+    """
+
+    def __init__(self, client: Client, stream: LogStream, head: dict[str, Any]) -> None:
+        super().__init__(stream, head)
+        self._client = client
+        self._lock = threading.RLock()
+
+    def close(self) -> None:
+        """End the stream. An iteration that has not reached its end raises an error."""
+        if self._client._process not in (None, os.getpid()):
+            return
+        if not self._lock.acquire(blocking=False):
+            stream = self._stream
+            if stream is not None:
+                stream.response.interrupt()
+            self._lock.acquire()
+        try:
+            self._client._perform(self._close())
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows, in no particular order. Closes the stream at its end."""
+        try:
+            while rows := self._next():
+                yield from rows
+        finally:
+            self.close()
+
+    def _next(self) -> list[Row]:
+        with self._lock:
+            return self._client._perform(self._rows())

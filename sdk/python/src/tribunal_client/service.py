@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 import attrs
 import httpx
 
+from . import state
 from .arguments import (
     header,
     items_of,
@@ -42,7 +43,7 @@ from .failover import ATTEMPT_MAX_S, Failover, Failure, failure_of, in_doubt
 from .flow import Coalesce, Flow, Open, Sleep, Together
 from .ids import time_of
 from .keys import Key, normal, normals
-from .log_stream import HEARTBEAT_S
+from .log_stream import HEARTBEAT_S, LogStream
 from .read_batch import Alone, Shared, Union, bytes_of, parts
 from .reads import (
     NO_OPTIONS,
@@ -582,12 +583,17 @@ class Service:
         silence_s = HEARTBEAT_S + min(self._timeout_s / len(self._endpoints.urls), 1.5 * HEARTBEAT_S)
         return (yield from self._opened(request, silence_s, until))
 
-    def open_state(self, store: str, timeout_s: float | None) -> Flow[tuple[Any, int]]:
-        """Open a stream of a store's state. Return it, and the endpoint that sends it."""
+    def open_state(self, store: str, timeout_s: float | None) -> Flow[tuple[LogStream, dict[str, Any]]]:
+        """Open a stream of a store's state. Return it, and its first line."""
         request = get_state._get_kwargs(store_segment(store))
         request["headers"] = {"accept": "application/x-ndjson"}
         until = self._until(replace(NO_OPTIONS, timeout_s=timeout_s))
-        return (yield from self._repeated(until, lambda: self._opened(request, self._timeout_s, until)))
+
+        def opened() -> Flow[tuple[LogStream, dict[str, Any]]]:
+            response, _ = yield from self._opened(request, self._timeout_s, until)
+            return (yield from state.begun(response))
+
+        return (yield from self._repeated(until, opened))
 
     def _repeated(self, until: float, ask: Callable[[], Flow[T]]) -> Flow[T]:
         """Repeat what changes nothing while the service is unavailable, until some time."""
