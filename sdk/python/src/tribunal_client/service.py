@@ -591,7 +591,7 @@ class Service:
 
         def opened() -> Flow[tuple[LogStream, dict[str, Any]]]:
             response, _ = yield from self._opened(request, self._timeout_s, until)
-            return (yield from state.begun(response))
+            return (yield from state.begun(response, until))
 
         return (yield from self._repeated(until, opened))
 

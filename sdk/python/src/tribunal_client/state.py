@@ -64,12 +64,12 @@ class Image:
             yield from stream.close()
 
 
-def begun(response: Any) -> Flow[tuple[LogStream, dict[str, Any]]]:  # noqa: ANN401
-    """Read the first line of an image."""
+def begun(response: Any, until: float) -> Flow[tuple[LogStream, dict[str, Any]]]:  # noqa: ANN401
+    """Read the first line of an image, until some time."""
     stream = LogStream(response, 0, "state image")
     complete = False
     try:
-        head = _document((yield from stream.line(None)))
+        head = _document((yield from stream.line(None, until)))
         if head.get("event") != "state":
             raise ServerMisbehaved(f"a state image that begins with {head}")
         complete = True
