@@ -62,6 +62,8 @@ type beginItem struct {
 	body   wire.BeginRequest
 	// wait is how long to wait for what the snapshots must include; 0 is the service's default.
 	wait time.Duration
+	// until is when the Begin must have ended.
+	until time.Time
 }
 
 // askedBy converts options to a request, and names what it reads, in its order.
@@ -122,11 +124,18 @@ func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction,
 	txn := newTransaction(c, "", options.Isolation)
 	txn.Traceparent = options.Traceparent
 	asked, rows, ranges := askedBy(options, &txn.isolation)
+	wait := freshnessWait(asked.body.Session, asked.body.Consistency, options.Wait)
+	if options.Wait == 0 && !c.options.IgnoreOwnWrites {
+		wait = freshnessWaitDefault
+	}
+	asked.until = time.Now().Add(min(wait, requestWaitMax) + c.options.Timeout)
 	answer := shared[wire.BeginResponse]{refused: true}
 	if !c.options.NoCoalesce && asked.isBatchable() {
 		var err error
-		terms := terms{group: asked.group(), bytes: bytesOf(given(asked.body.Read))}
-		if answer, _, err = c.begins.submit(ctx, terms, asked); err != nil {
+		terms := terms{group: asked.group(), bytes: bytesOf(given(asked.body.Read)), until: asked.until}
+		if answer, _, err = c.begins.submit(ctx, terms, asked); err == errLate {
+			return nil, &Unavailable{Err: err}
+		} else if err != nil {
 			return nil, err
 		}
 	}
@@ -158,8 +167,12 @@ func (c *Client) sendBegins(items []beginItem) []shared[wire.BeginResponse] {
 	if body.Read = nil; len(joined.rows) > 0 {
 		body.Read = &joined.rows
 	}
+	asked := items[0]
+	for _, item := range items {
+		asked.until = latest(asked.until, item.until)
+	}
 	// Not in a caller's context: a cancelled caller does not affect the others.
-	answer := c.postBegin(context.Background(), items[0], body)
+	answer := c.postBegin(context.Background(), asked, body)
 	return parts(answer, len(items), func(begun *wire.BeginResponse) ([]wire.BeginResponse, error) {
 		each, err := joined.apart(given(begun.Rows))
 		if err != nil {
@@ -191,7 +204,7 @@ func (c *Client) postBegin(ctx context.Context, asked beginItem, body wire.Begin
 			body.Session = &token
 		}
 		wait := freshnessWait(body.Session, body.Consistency, asked.wait)
-		answer := ask[wire.BeginResponse](ctx, c, wait, func(ctx context.Context, at *wire.Client) (*response, error) {
+		answer := askUntil[wire.BeginResponse](ctx, c, wait, asked.until, func(ctx context.Context, at *wire.Client) (*response, error) {
 			return at.Begin(ctx, body)
 		})
 		if token == "" || !answer.isSessionUnknown() {

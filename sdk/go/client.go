@@ -33,7 +33,7 @@ type Options struct {
 	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
 	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several endpoints
-	// share it.
+	// share it, and so do the repetitions of a read.
 	Timeout time.Duration
 	// ResolveTimeout bounds how long the outcome of a lost commit, or those of a lost batch, is requested before
 	// *OutcomeUnknown; 0 means 30 s.
@@ -43,8 +43,8 @@ type Options struct {
 	EndpointTimeout time.Duration
 	// EndpointCoolDown is how long an endpoint that failed is skipped, if there are others; 0 means 10 s.
 	EndpointCoolDown time.Duration
-	// Retry bounds the retries of Run, of reads and of log readers. An attempt that gets no answer takes Timeout: bound all of
-	// them with a context.
+	// Retry bounds the retries of Run, of reads and of log readers. An attempt of Run that gets no answer takes Timeout: bound
+	// all of them with a context.
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool

@@ -2,6 +2,7 @@ package tribunal
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -62,7 +63,12 @@ type terms struct {
 	id string
 	// bytes that the item takes up in a request.
 	bytes int
+	// until is when the caller gives up; the zero time is never.
+	until time.Time
 }
+
+// errLate is why there is no reply: the caller has given up.
+var errLate = errors.New("the request has not ended in time, because earlier ones have not")
 
 type entry[Item, Reply any] struct {
 	terms
@@ -71,8 +77,8 @@ type entry[Item, Reply any] struct {
 	reply chan Reply
 }
 
-// submit sends an item, by itself or in a batch, and returns its reply. The only error is the context's. It then also
-// returns whether the item was already in a batch, which is sent all the same.
+// submit sends an item, by itself or in a batch, and returns its reply. The only errors are the context's and errLate. It
+// then also returns whether the item was already in a batch, which is sent all the same.
 func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item Item) (reply Reply, sent bool, err error) {
 	c.mutex.Lock()
 	own := c.groups[terms.group]
@@ -93,9 +99,17 @@ func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item I
 	own.queue = append(own.queue, one)
 	c.dispatch(own)
 	c.mutex.Unlock()
+	var late <-chan time.Time
+	if !terms.until.IsZero() {
+		timer := time.NewTimer(time.Until(terms.until))
+		defer timer.Stop()
+		late = timer.C
+	}
 	select {
 	case reply := <-one.reply:
 		return reply, true, nil
+	case <-late:
+		return reply, !c.withdraw(own, one), errLate
 	case <-ctx.Done():
 		return reply, !c.withdraw(own, one), ctx.Err()
 	}

@@ -173,7 +173,7 @@ func splitReply(answer reply[[]wire.TxnOutcome], count int) []reply[wire.TxnOutc
 			// If the response cannot be parsed, the commits may have taken effect: each is resolved by its id.
 			replies[at] = reply[wire.TxnOutcome]{
 				status: answer.status, problem: answer.problem, endpoint: answer.endpoint, err: err,
-				neverSent: answer.neverSent, untrusted: answer.untrusted,
+				neverSent: answer.neverSent, mistake: answer.mistake,
 			}
 			continue
 		}

@@ -109,7 +109,8 @@ func TestACallWhoseContextEndsTellsWhyTheAttemptBeforeFailed(t *testing.T) {
 		}
 		return 503, problemText(503, "no_majority")
 	}, httptest.NewServer)
-	client := service.client(t, Options{Retry: RetryPolicy{AttemptsMax: 1000, WaitMin: time.Hour, WaitMax: time.Hour}})
+	retry := RetryPolicy{AttemptsMax: 1000, WaitMin: time.Hour, WaitMax: time.Hour}
+	client := service.client(t, Options{Timeout: 10 * time.Hour, Retry: retry})
 	requests := requestsOf(client)
 	delete(requests, "Begin")
 	delete(requests, "Status")

@@ -35,8 +35,8 @@ type reply[T any] struct {
 	// ended is the error of the caller's context if that is why there is no response.
 	ended     error
 	neverSent bool
-	// untrusted is set if TLS refused the server's certificate: a retry cannot help.
-	untrusted bool
+	// mistake is what is wrong with the address or the trust, if that is known: a retry cannot help.
+	mistake string
 	// garbled is set if the response does not fit the API.
 	garbled bool
 }
@@ -46,7 +46,12 @@ type call func(context.Context, *wire.Client) (*response, error)
 
 // ask makes one request, within the timeout.
 func ask[T any](ctx context.Context, c *Client, wait time.Duration, request call) reply[T] {
-	return askOn(ctx, c, c.failover(wait), documentOf[T], request)
+	return askUntil[T](ctx, c, wait, time.Time{}, request)
+}
+
+// askUntil makes one request, within the timeout, and until some time if it is not zero.
+func askUntil[T any](ctx context.Context, c *Client, wait time.Duration, until time.Time, request call) reply[T] {
+	return askOn(ctx, c, c.failover(wait).until(until), documentOf[T], request)
 }
 
 // askOn makes one request, of one endpoint after another, until one answers or no attempt is left. The response is read by
@@ -127,11 +132,28 @@ func foreignType(response *response) error {
 // lostRequest is the reply to a request without a response.
 func lostRequest[T any](err error) reply[T] {
 	var network *net.OpError
-	var certificate *tls.CertificateVerificationError
-	untrusted := errors.As(err, &certificate)
-	neverSent := untrusted || errors.As(err, &network) && network.Op == "dial"
-	return reply[T]{err: err, neverSent: neverSent, untrusted: untrusted}
+	mistake := mistakeOf(err)
+	neverSent := mistake != "" || errors.As(err, &network) && network.Op == "dial"
+	return reply[T]{err: err, neverSent: neverSent, mistake: mistake}
 }
+
+// mistakeOf tells what is wrong with the address or the trust, if that is why there is no response.
+func mistakeOf(err error) string {
+	var certificate *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &certificate):
+		return fmt.Sprintf("the server's certificate is not trusted: %v; name its authority in CAFile", err)
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &noTLS):
+		return fmt.Sprintf("%v: does the service speak TLS there? Is its address http://?", err)
+	case strings.Contains(err.Error(), tlsAlert):
+		return fmt.Sprintf("%v: does the service speak TLS there? Then use https://", err)
+	}
+	return ""
+}
+
+// tlsAlert is in the error of net/http about a response that is an alert of TLS: the service takes no plain text.
+const tlsAlert = `malformed HTTP response "\x15\x03`
 
 // endedReply is the reply to a request that its caller no longer waits for.
 func endedReply[T any](ctx context.Context, neverSent bool) reply[T] {
@@ -201,8 +223,8 @@ func settled[T any](a reply[T]) (*T, error) {
 			return nil, known
 		}
 		return nil, misbehaved("%v", a.err)
-	case a.untrusted:
-		return nil, misuse("the server's certificate is not trusted: %v; name its authority in CAFile", a.err)
+	case a.mistake != "":
+		return nil, misuse("%s", a.mistake)
 	case a.err != nil && a.ended != nil:
 		// Not *Unavailable, which would have the caller repeat a request whose context has ended.
 		return nil, a.ended

@@ -18,8 +18,9 @@ type failure struct {
 	err error
 	// maybeTaken is set if the request may have taken effect.
 	maybeTaken bool
-	untrusted  bool
-	problem    *Problem
+	// mistake is what is wrong with the address or the trust, if that is known.
+	mistake string
+	problem *Problem
 }
 
 // aboutTheRequest has the refusals, for its size, that a request would get elsewhere as well.
@@ -31,7 +32,7 @@ var aboutTheRequest = []int{
 // place; nil if it is one. "overloaded" is an answer: the same load would follow to the next endpoint.
 func failureOf[T any](a reply[T]) *failure {
 	if a.err != nil {
-		return &failure{a.err, !a.neverSent, a.untrusted, a.problem}
+		return &failure{a.err, !a.neverSent, a.mistake, a.problem}
 	}
 	// Without a problem document, 503 is of something on the way, which may have passed the request on.
 	refuses := a.status == http.StatusServiceUnavailable && a.problem != nil
@@ -40,12 +41,12 @@ func failureOf[T any](a reply[T]) *failure {
 	case a.status == 0 || a.problem == nil && slices.Contains(aboutTheRequest, a.status):
 		return nil
 	case a.problem == nil:
-		return &failure{fmt.Errorf("status %d without a problem document", a.status), maybeTaken, false, nil}
+		return &failure{fmt.Errorf("status %d without a problem document", a.status), maybeTaken, "", nil}
 	case !slices.Contains([]int{http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, a.status),
 		!a.problem.Retryable, a.problem.Code == "overloaded":
 		return nil
 	}
-	return &failure{fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail), maybeTaken, false, a.problem}
+	return &failure{fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail), maybeTaken, "", a.problem}
 }
 
 // inDoubt returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does
@@ -91,6 +92,14 @@ func (c *Client) failoverWithin(wait, timeout time.Duration) *failover {
 		endpoints: c.endpoints, retry: c.options.Retry, wait: wait, deadline: time.Now().Add(wait + timeout),
 		tried: make([]int, count), failures: make([]*failure, count),
 	}
+}
+
+// until ends the call at some time, if that is not zero.
+func (f *failover) until(until time.Time) *failover {
+	if !until.IsZero() && until.Before(f.deadline) {
+		f.deadline = until
+	}
+	return f
 }
 
 func (f *failover) isSingle() bool { return len(f.tried) == 1 }
@@ -169,21 +178,25 @@ func (f *failover) retryAfter() time.Duration {
 
 // exhausted returns what came of the call after no attempt is left.
 func exhausted[T any](f *failover) reply[T] {
-	var failures []failure
-	reasons := make([]error, len(f.failures))
-	answer := reply[T]{neverSent: !f.maybeTaken, untrusted: true}
+	var mistakes []string
+	count, reasons := 0, make([]error, len(f.failures))
+	answer := reply[T]{neverSent: !f.maybeTaken}
 	for at, failed := range f.failures {
 		if failed == nil {
 			continue
 		}
-		failures = append(failures, *failed)
+		count++
 		reasons[at] = failed.err
-		answer.untrusted = answer.untrusted && failed.untrusted
+		if failed.mistake != "" {
+			mistakes = append(mistakes, failed.mistake)
+		}
 		if answer.problem == nil {
 			answer.problem = failed.problem
 		}
 	}
-	answer.untrusted = answer.untrusted && len(failures) > 0
+	if len(mistakes) == count {
+		answer.mistake = strings.Join(mistakes, "; ")
+	}
 	answer.err = noneAnswered(f.endpoints.urls, reasons)
 	return answer
 }

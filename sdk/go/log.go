@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"math"
 	"runtime"
 	"strconv"
 	"time"
@@ -53,7 +54,12 @@ type LogOptions struct {
 	Wait time.Duration
 	// PageMax bounds the records of one response, at most 10,000; 0 is no bound.
 	PageMax int
+	// ReconnectFor is how long Follow tries to reach an endpoint before it returns the last error; 0 means 5 min.
+	ReconnectFor time.Duration
 }
+
+// reconnecting has the waits of Follow.
+var reconnecting = RetryPolicy{AttemptsMax: math.MaxInt, WaitMin: 20 * time.Millisecond, WaitMax: 2 * time.Second}
 
 // LogReader reads a store's log in order, from a stream that Next opens, and opens again if the connection is lost. Store
 // [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After and
@@ -70,6 +76,8 @@ type LogReader struct {
 	offset  LSN
 	log     string
 	head    LSN
+	// lostAt is since when Follow has tried to reach an endpoint; zero while a stream is open.
+	lostAt time.Time
 	// open is apart from the reader, so that it can be closed once the reader is dropped.
 	open *openedLog
 }
@@ -107,21 +115,28 @@ func (r *LogReader) Head() LSN { return r.head }
 func (r *LogReader) Close() { r.open.close() }
 
 // Next returns the next record, or io.EOF if none arrives in time; it may be called again after that. It retries while the
-// service is unavailable, within the client's RetryPolicy. The stream stays open between two calls; see
-// [LogReader.Close].
+// service is unavailable, within the client's RetryPolicy, for at most Wait and the client's Timeout. The stream stays open
+// between two calls; see [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
+	wait := min(max(r.options.Wait, 0), durationMax)
+	return r.next(ctx, time.Now().Add(wait+r.client.options.Timeout))
+}
+
+// next returns the next record. Without an end, it belongs to Follow, which outlives a restart of the service.
+func (r *LogReader) next(ctx context.Context, until time.Time) (*LogRecord, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
 	asked, whole := time.Now(), false
 	var before error
 	for failed := 1; ; failed++ {
-		err := r.connect(ctx, asked, &whole)
+		err := r.connect(ctx, asked, until, &whole)
 		for err == nil {
 			var line *logLine
-			if line, err = r.open.stream.line(ctx); err != nil {
+			if line, err = r.open.stream.line(ctx, until); err != nil {
 				break
 			}
+			r.lostAt = time.Time{}
 			if line.Event == "" {
 				var record *LogRecord
 				if record, err = r.take(&line.LogRecord); err == nil {
@@ -148,7 +163,7 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 		case !errors.As(err, &unavailable):
 			return nil, err
 		default:
-			pause, again := r.client.options.Retry.wait(failed, unavailable.RetryAfter())
+			pause, again := r.pause(failed, until, unavailable)
 			if !again {
 				return nil, err
 			}
@@ -160,8 +175,28 @@ func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	}
 }
 
+// pause draws the wait before the next attempt; false if that was the last one.
+func (r *LogReader) pause(failed int, until time.Time, failure *Unavailable) (time.Duration, bool) {
+	if !until.IsZero() {
+		pause, again := r.client.options.Retry.wait(failed, failure.RetryAfter())
+		return pause, again && time.Now().Add(pause).Before(until)
+	}
+	if r.lostAt.IsZero() {
+		r.lostAt = time.Now()
+	}
+	limit := r.options.ReconnectFor
+	if limit == 0 {
+		limit = 5 * time.Minute
+	}
+	pause, _ := reconnecting.wait(failed, min(failure.RetryAfter(), reconnecting.WaitMax))
+	return pause, time.Since(r.lostAt)+pause < limit
+}
+
 // check returns why the log cannot be read.
 func (r *LogReader) check() error {
+	if r.options.ReconnectFor < 0 {
+		return misuse("the option ReconnectFor is negative: %v; 0 means 5 min", r.options.ReconnectFor)
+	}
 	if r.options.PageMax < 0 {
 		return misuse("the option PageMax is negative: %d; 0 is no bound", r.options.PageMax)
 	}
@@ -170,13 +205,13 @@ func (r *LogReader) check() error {
 
 // connect opens a stream if there is none. whole is set if that waits for records for all of the rest of the time that Next
 // may take.
-func (r *LogReader) connect(ctx context.Context, asked time.Time, whole *bool) error {
+func (r *LogReader) connect(ctx context.Context, asked, until time.Time, whole *bool) error {
 	if r.open.stream != nil {
 		return nil
 	}
 	left := r.options.Wait - time.Since(asked)
 	*whole = left <= streamWaitMax
-	stream, err := r.client.openLog(ctx, r.parameters(min(left, streamWaitMax)))
+	stream, err := r.client.openLog(ctx, until, r.parameters(min(left, streamWaitMax)))
 	r.open.stream = stream
 	return err
 }
@@ -186,7 +221,8 @@ func (r *LogReader) All(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, true)
 }
 
-// Follow yields records until the context ends or an error occurs.
+// Follow yields records until the context ends or an error occurs. It outlives a restart of the service: it reconnects, with
+// waits of at most 2 s, until no endpoint could be reached for [LogOptions.ReconnectFor].
 func (r *LogReader) Follow(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, false)
 }
@@ -195,7 +231,13 @@ func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, e
 	return func(yield func(*LogRecord, error) bool) {
 		defer r.Close()
 		for {
-			record, err := r.Next(ctx)
+			var record *LogRecord
+			var err error
+			if ends {
+				record, err = r.Next(ctx)
+			} else {
+				record, err = r.next(ctx, time.Time{})
+			}
 			if errors.Is(err, io.EOF) {
 				if ends {
 					return

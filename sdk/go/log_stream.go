@@ -27,6 +27,8 @@ const (
 // logStream is the NDJSON stream of a store's log. It reads from the connection only when a line is requested, so a slow
 // reader slows down the stream, and memory stays bounded.
 type logStream struct {
+	// what is streamed: the log, or the state image.
+	what string
 	// endpoint is the one that sends it.
 	endpoint int
 
@@ -54,12 +56,28 @@ type logLine struct {
 }
 
 // openLog opens a stream. The context ends the call, and not the stream.
-func (c *Client) openLog(ctx context.Context, parameters *wire.LogPullParams) (*logStream, error) {
+func (c *Client) openLog(ctx context.Context, until time.Time, parameters *wire.LogPullParams) (*logStream, error) {
 	beat := milliseconds(heartbeat)
 	parameters.HeartbeatMs = &beat
-	calls := c.failover(0)
+	silenceMax := min(c.options.Timeout/time.Duration(len(c.wires)), 3*heartbeat/2) + heartbeat
+	return c.openStream(ctx, until, "log", silenceMax, func(ctx context.Context, at int, ndjson wire.RequestEditorFn) (*response, error) {
+		return c.logs[at].LogPull(ctx, parameters, ndjson)
+	})
+}
+
+// opening makes the request for a stream of one endpoint.
+type opening func(ctx context.Context, at int, ndjson wire.RequestEditorFn) (*response, error)
+
+// openStream opens a stream. The context ends the call, and not the stream; so does a time that is not zero.
+func (c *Client) openStream(
+	ctx context.Context, until time.Time, what string, silenceMax time.Duration, open opening,
+) (*logStream, error) {
+	calls := c.failover(0).until(until)
 	for timeout, again := calls.next(ctx); again && ctx.Err() == nil; timeout, again = calls.next(ctx) {
-		stream, answer := c.openLogAt(ctx, calls.at, timeout, parameters)
+		stream, answer := c.openStreamAt(ctx, calls.at, timeout, open)
+		if stream != nil {
+			stream.what, stream.silenceMax = what, silenceMax
+		}
 		switch {
 		case ctx.Err() != nil:
 			if stream != nil {
@@ -84,12 +102,12 @@ func (c *Client) openLog(ctx context.Context, parameters *wire.LogPullParams) (*
 	return nil, err
 }
 
-// openLogAt opens a stream of one endpoint; without one, it returns what the endpoint replied.
-func (c *Client) openLogAt(
-	ctx context.Context, endpoint int, timeout time.Duration, parameters *wire.LogPullParams,
+// openStreamAt opens a stream of one endpoint; without one, it returns what the endpoint replied.
+func (c *Client) openStreamAt(
+	ctx context.Context, endpoint int, timeout time.Duration, open opening,
 ) (*logStream, reply[wire.LogPage]) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &logStream{endpoint: endpoint, cancel: cancel, silenceMax: c.options.Timeout/time.Duration(len(c.wires)) + heartbeat}
+	s := &logStream{endpoint: endpoint, cancel: cancel}
 	ndjson := func(_ context.Context, request *http.Request) error {
 		request.Header.Set("Accept", "application/x-ndjson")
 		return nil
@@ -97,10 +115,10 @@ func (c *Client) openLogAt(
 	defer context.AfterFunc(ctx, cancel)()
 	late := time.AfterFunc(timeout, cancel)
 	defer late.Stop()
-	response, err := c.logs[endpoint].LogPull(lasting, parameters, ndjson)
+	response, err := open(lasting, endpoint, ndjson)
 	if err == nil && response.StatusCode == http.StatusOK && foreignType(response) == nil {
 		s.body, s.lines = response.Body, bufio.NewReaderSize(response.Body, 64<<10)
-		s.silence = time.AfterFunc(s.silenceMax, cancel)
+		s.silence = time.AfterFunc(time.Hour, cancel)
 		s.silence.Stop()
 		return s, reply[wire.LogPage]{}
 	}
@@ -115,25 +133,11 @@ func (c *Client) openLogAt(
 	return nil, replyOf(response, documentOf[wire.LogPage])
 }
 
-// line returns the next line.
-func (s *logStream) line(ctx context.Context) (*logLine, error) {
-	defer context.AfterFunc(ctx, s.cancel)()
-	defer s.silence.Stop()
-	text, err := s.read()
-	switch {
-	case ctx.Err() != nil:
-		return nil, ctx.Err()
-	case errors.Is(err, io.EOF):
-		return nil, &Unavailable{Err: errors.New("the log stream was interrupted")}
-	case err != nil:
-		var known *ServerMisbehaved
-		if errors.As(err, &known) {
-			return nil, known
-		}
-		if errors.Is(err, context.Canceled) {
-			err = timedOut(s.silenceMax, err)
-		}
-		return nil, &Unavailable{Err: err}
+// line returns the next line of a log.
+func (s *logStream) line(ctx context.Context, until time.Time) (*logLine, error) {
+	text, err := s.text(ctx, until)
+	if err != nil {
+		return nil, err
 	}
 	line := new(logLine)
 	if err := json.Unmarshal(text, line); err != nil {
@@ -142,11 +146,39 @@ func (s *logStream) line(ctx context.Context) (*logLine, error) {
 	return line, nil
 }
 
+// text returns the bytes of the next line, which are valid until the call after. A line that has not arrived at a time that is
+// not zero interrupts the stream.
+func (s *logStream) text(ctx context.Context, until time.Time) ([]byte, error) {
+	defer context.AfterFunc(ctx, s.cancel)()
+	defer s.silence.Stop()
+	silence := s.silenceMax
+	if !until.IsZero() {
+		silence = min(silence, max(time.Until(until), time.Millisecond))
+	}
+	text, err := s.read(silence)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, io.EOF):
+		return nil, &Unavailable{Err: fmt.Errorf("the %s stream was interrupted", s.what)}
+	case err != nil:
+		var known *ServerMisbehaved
+		if errors.As(err, &known) {
+			return nil, known
+		}
+		if errors.Is(err, context.Canceled) {
+			err = timedOut(silence, err)
+		}
+		return nil, &Unavailable{Err: err}
+	}
+	return text, nil
+}
+
 // read returns the bytes of the next line. Nothing can be read after an error.
-func (s *logStream) read() ([]byte, error) {
+func (s *logStream) read(silence time.Duration) ([]byte, error) {
 	var text []byte
 	for {
-		s.silence.Reset(s.silenceMax)
+		s.silence.Reset(silence)
 		piece, err := s.lines.ReadSlice('\n')
 		switch {
 		case err == nil && text == nil:
@@ -156,7 +188,7 @@ func (s *logStream) read() ([]byte, error) {
 		case !errors.Is(err, bufio.ErrBufferFull):
 			return nil, err
 		case len(text) > lineBytesMax:
-			return nil, misbehaved("a line of the log has more than %d bytes", lineBytesMax)
+			return nil, misbehaved("a line of the %s has more than %d bytes", s.what, lineBytesMax)
 		}
 		text = append(text, bytes.Clone(piece)...)
 	}

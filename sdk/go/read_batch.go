@@ -3,6 +3,7 @@ package tribunal
 import (
 	"net/http"
 	"slices"
+	"time"
 
 	"tribunal.internal/client/wire"
 )
@@ -31,6 +32,14 @@ type shared[T any] struct {
 	reply reply[T]
 	// refused is set if the request was refused because of its content: each caller has to send its own.
 	refused bool
+}
+
+// latest returns the later one of two times at which callers give up.
+func latest(one, other time.Time) time.Time {
+	if one.After(other) {
+		return one
+	}
+	return other
 }
 
 // parts splits the reply to a request of several callers into one per caller.

@@ -552,12 +552,6 @@ func TestALoneRequestThatIsRefusedIsNotSentAgain(t *testing.T) {
 	if found := told((<-end).err); found != "mistake refused" {
 		t.Error(found)
 	}
-	c = reading(t, once)
-	// No row: the service refuses that, and nobody else is concerned.
-	empty := c.readRows(t.Context(), nil)
-	(<-c.arrived).with(400, problemText(400, "bad_request"))
-	ends(t, []chan string{empty}, "mistake bad_request")
-	c.release()
 }
 
 func TestAnIDBesideAnotherNeedsAUUIDv7(t *testing.T) {

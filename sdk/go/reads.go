@@ -137,6 +137,15 @@ type readItem struct {
 	wait time.Duration
 	// body has the options and the rows.
 	body wire.ReadRequest
+	// until is when the read must have ended, with all of its repetitions.
+	until time.Time
+}
+
+// readItemOf begins a read: the timeout bounds all of its repetitions.
+func (c *Client) readItemOf(store string, options ReadOptions) readItem {
+	body := options.request()
+	wait := freshnessWait(body.Session, body.Consistency, options.Wait)
+	return readItem{store, options.Wait, body, time.Now().Add(min(wait, requestWaitMax) + c.options.Timeout)}
 }
 
 func (r readItem) group() string {
@@ -155,6 +164,9 @@ func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead,
 	if err := errors.Join(checkName("name of a store", store), options.check()); err != nil {
 		return nil, err
 	}
+	if len(rows) == 0 {
+		return &RowReads{}, nil
+	}
 	read := make([]wire.RowRead, len(rows))
 	for at, row := range rows {
 		read[at].Key, read[at].KeyB64 = keyFields(row.Key)
@@ -163,13 +175,16 @@ func (c *Client) ReadRowsWith(ctx context.Context, store string, rows []RowRead,
 			read[at].Version = &version
 		}
 	}
-	asked := readItem{store, options.Wait, options.request()}
+	asked := c.readItemOf(store, options)
 	asked.body.Read = &read
 	answer, err := c.current(ctx, asked, 0, func(asked readItem) (*wire.ReadResponse, error) {
 		answer := shared[wire.ReadResponse]{refused: true}
 		if bytes := bytesOf(read); !c.options.NoCoalesce && 0 < bytes && bytes <= bytesAlone {
 			var err error
-			if answer, _, err = c.reads.submit(ctx, terms{group: asked.group(), bytes: bytes}, asked); err != nil {
+			terms := terms{group: asked.group(), bytes: bytes, until: asked.until}
+			if answer, _, err = c.reads.submit(ctx, terms, asked); err == errLate {
+				return nil, &Unavailable{Err: err}
+			} else if err != nil {
 				return nil, err
 			}
 		}
@@ -213,6 +228,10 @@ func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 		rows[at] = given(item.body.Read)
 	}
 	joined, asked := unite(rows), items[0]
+	for _, item := range items {
+		// A caller that has less time gives up before.
+		asked.until = latest(asked.until, item.until)
+	}
 	asked.body.Read = &joined.rows
 	// Not in a caller's context: a cancelled caller does not affect the others.
 	answer := c.postRead(context.Background(), asked)
@@ -228,7 +247,7 @@ func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 
 func (c *Client) postRead(ctx context.Context, asked readItem) reply[wire.ReadResponse] {
 	wait := freshnessWait(asked.body.Session, asked.body.Consistency, asked.wait)
-	return ask[wire.ReadResponse](ctx, c, wait, func(ctx context.Context, at *wire.Client) (*response, error) {
+	return askUntil[wire.ReadResponse](ctx, c, wait, asked.until, func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.ReadRows(ctx, asked.store, asked.body)
 	})
 }
@@ -251,6 +270,9 @@ func (c *Client) rangesFrom(
 	if err := errors.Join(checkName("name of a store", store), options.check()); err != nil {
 		return nil, err
 	}
+	if len(ranges) == 0 {
+		return &RangeReads{}, nil
+	}
 	read := make([]wire.RangeRead, len(ranges))
 	for at, keys := range ranges {
 		if err := checkLimit(keys.Limit); err != nil {
@@ -258,7 +280,7 @@ func (c *Client) rangesFrom(
 		}
 		read[at] = keys.withDefaults().wire()
 	}
-	asked := readItem{store, options.Wait, options.request()}
+	asked := c.readItemOf(store, options)
 	asked.body.Ranges = &read
 	answer, err := c.current(ctx, asked, least, func(asked readItem) (*wire.ReadResponse, error) {
 		return settled(c.postRead(ctx, asked))
@@ -293,7 +315,8 @@ func (c *Client) page(ctx context.Context, store string, keys KeyRange, session 
 }
 
 // current repeats a read while the service is unavailable, or has not applied the epoch that it must include: if it is 0, that of
-// this client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one.
+// this client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one. No
+// repetition begins after the time at which the read must have ended.
 func (c *Client) current(
 	ctx context.Context, asked readItem, least Epoch, send func(readItem) (*wire.ReadResponse, error),
 ) (*wire.ReadResponse, error) {
@@ -334,7 +357,7 @@ func (c *Client) current(
 		}
 		before = err
 		pause, again := c.options.Retry.wait(failed, unavailable.RetryAfter())
-		if !again {
+		if !again || !time.Now().Add(pause).Before(asked.until) {
 			return nil, err
 		}
 		if sleep(ctx, pause) != nil {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import queue
 import signal
@@ -34,6 +35,7 @@ class Item:
     group: str = ""
     key: str | None = None
     size: int = 1
+    deadline: float = math.inf
 
 
 @dataclass

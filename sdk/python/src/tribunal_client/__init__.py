@@ -3,9 +3,9 @@
 A transaction collects its reads and writes, then asks for a verdict. See README.md.
 """
 
-from .aio import AsyncClient, AsyncLogReader, AsyncTransaction
+from .aio import AsyncClient, AsyncLogReader, AsyncStateImage, AsyncTransaction
 from .attempts import Attempt
-from .client import Client, LogReader, Transaction
+from .client import Client, LogReader, StateImage, Transaction
 from .consumers import ConsumerInfo, ConsumerOffset, Offset
 from .errors import (
     ClientMistake,
@@ -45,6 +45,7 @@ __all__ = [
     "Aborted",
     "AsyncClient",
     "AsyncLogReader",
+    "AsyncStateImage",
     "AsyncTransaction",
     "Attempt",
     "Client",
@@ -76,6 +77,7 @@ __all__ = [
     "RowPage",
     "RowReads",
     "ServerMisbehaved",
+    "StateImage",
     "StoreDeclaration",
     "StoreInfo",
     "StorePush",

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from contextlib import aclosing, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakSet
 
 import httpx
 
@@ -20,13 +21,15 @@ from .deadline import DEADLINE, AsyncConnection, Deadline
 from .endpoints import Endpoints
 from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
+from .flow import TOGETHER_MAX, TOO_LATE, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
-from .log import Cursor, LogRecord
+from .log import RECONNECT_S, Cursor, LogRecord
 from .pool import AsyncPool
 from .reads import ReadOptions
 from .response_stream import AsyncResponseStream, may_be_silent
 from .service import Ran, Result, Service
+from .state import Image
+from .stops import AsyncStop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from .attempts import Attempt
     from .consumers import ConsumerInfo, Offset
     from .keys import Key
+    from .log_stream import LogStream
     from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .stores import StoreInfo
@@ -64,7 +68,7 @@ class AsyncClient:
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of one request, in addition to the time that the request itself may wait. Several
-            endpoints share it.
+            endpoints share it, and so do the repetitions of a read.
         resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
             `OutcomeUnknown`.
         endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
@@ -74,7 +78,8 @@ class AsyncClient:
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
         coalesce: whether concurrent commits, Begins and reads of rows are sent as batches; see `commit`.
         on_attempt: called at the end of each attempt of `run`; must not raise.
-        connections_max: maximum number of open connections.
+        connections_max: maximum number of open connections. A log reader and a state image have one each while they
+            are open.
 
     """
 
@@ -102,6 +107,8 @@ class AsyncClient:
         self._http = httpx.AsyncClient(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process: int | None = None
+        self._readers: WeakSet[AsyncLogReader | AsyncStateImage] = WeakSet()
+        """What may have a stream, to be closed with the client."""
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -127,15 +134,26 @@ class AsyncClient:
         return self._service.endpoint
 
     async def close(self) -> None:
-        """Close the connections. In another event loop than the one that has used them, they are given up."""
+        """Close the connections, and what reads a log or a state image: iterations over a log end.
+
+        In another event loop than the one that has used them, they are given up.
+        """
         if self._is_inherited:
             self._pool.abandon(is_shared=True)
         elif self._loop is not None and self._loop is not asyncio.get_running_loop():
             if self._loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._http.aclose(), self._loop))
+                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), self._loop))
                 return
             self._pool.abandon(is_shared=False)
+        await self._close()
+
+    async def _close(self) -> None:
+        # Before the readers are closed, so that none of them connects again.
         await self._http.aclose()
+        for reader in list(self._readers):
+            await reader.close()
+        # The connections that the readers had.
+        await self._pool.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -198,6 +216,7 @@ class AsyncClient:
         traceparent: str | None = None,
         read: RowsToRead | None = None,
         ranges: RangesToRead | None = None,
+        timeout_s: float | None = None,
     ) -> Ran[T]:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
@@ -205,12 +224,15 @@ class AsyncClient:
         its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned
         the same as before.
 
+        With `timeout_s`, no attempt begins later than that, seconds after the call: then the error of the last one is
+        raised. An attempt that has begun by then takes its time.
+
         Raises:
             TransactionAborted: after a final abort, or after the last attempt.
 
         """
         options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges, consistency)
-        return await self._perform(self._service.run(work, options, partial(self._open, options)))
+        return await self._perform(self._service.run(work, options, partial(self._open, options), timeout_s))
 
     async def commit(self, prepared: PreparedCommit) -> Verdict:
         """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
@@ -245,13 +267,21 @@ class AsyncClient:
         """
         return await self._perform(self._service.validate(prepared))
 
-    async def row(self, store: str, key: Key) -> Row | None:
-        """Read a row of an embedded store as it is now, outside any transaction."""
-        return await self._perform(self._service.row(store, key))
+    async def row(self, store: str, key: Key, *, timeout_s: float | None = None) -> Row | None:
+        """Read a row of an embedded store as it is now, outside any transaction.
 
-    async def rows(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> RowPage:
-        """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction."""
-        return await self._perform(self._service.rows(store, start, end, limit))
+        Repeated while the service is unavailable, for at most `timeout_s`, which is that of the client by default.
+        """
+        return await self._perform(self._service.row(store, key, timeout_s))
+
+    async def rows(
+        self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000, timeout_s: float | None = None
+    ) -> RowPage:
+        """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction.
+
+        Repeated while the service is unavailable, for at most `timeout_s`, which is that of the client by default.
+        """
+        return await self._perform(self._service.rows(store, start, end, limit, timeout_s=timeout_s))
 
     async def read_rows(
         self,
@@ -262,6 +292,7 @@ class AsyncClient:
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> RowReads:
         """Read rows of an embedded store outside any transaction: at most 10,000, with at most 8 MiB of values.
 
@@ -276,9 +307,10 @@ class AsyncClient:
             consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
                 client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
+            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default that of the client.
 
         """
-        options = ReadOptions(session, consistency, wait_s)
+        options = ReadOptions(session, consistency, wait_s, timeout_s)
         return await self._perform(self._service.read_rows(store, keys, known or {}, options))
 
     async def read_ranges(
@@ -289,6 +321,7 @@ class AsyncClient:
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> RangeReads:
         """Read ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values.
 
@@ -301,9 +334,10 @@ class AsyncClient:
             consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
                 client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
+            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default that of the client.
 
         """
-        options = ReadOptions(session, consistency, wait_s)
+        options = ReadOptions(session, consistency, wait_s, timeout_s)
         return await self._perform(self._service.read_ranges(store, ranges, options))
 
     def log(
@@ -315,6 +349,7 @@ class AsyncClient:
         follow: bool = True,
         wait_s: float = 10.0,
         page_max: int | None = None,
+        reconnect_s: float = RECONNECT_S,
     ) -> AsyncLogReader:
         """Return a reader of a store's log.
 
@@ -326,9 +361,29 @@ class AsyncClient:
             follow: whether an iteration waits for further records, or stops at the end of the log.
             wait_s: how long `next` waits for a record, seconds.
             page_max: maximum number of records of one response, at most 10,000; none by default.
+            reconnect_s: how long an iteration that follows the log tries to reach an endpoint, seconds, before it
+                raises the last error.
 
         """
-        return AsyncLogReader(self, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
+        options: dict[str, Any] = {"log": log, "follow": follow, "wait_s": wait_s, "page_max": page_max}
+        reader = AsyncLogReader(self, store, after, **options, reconnect_s=reconnect_s)
+        self._readers.add(reader)
+        return reader
+
+    async def state(self, store: str, *, timeout_s: float | None = None) -> AsyncStateImage:
+        """Read the state of a store at a position of its log, to start a copy from, or to restart one.
+
+        Continue with `log(store, after=image.lsn, log=image.log)`. The rows are read as they are iterated over.
+
+        Arguments:
+            store: the store.
+            timeout_s: how long to try to begin, and how long the service may be silent, seconds; by default that of
+                the client.
+
+        """
+        image = AsyncStateImage(self, *await self._perform(self._service.open_state(store, timeout_s)))
+        self._readers.add(image)
+        return image
 
     async def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> StoreInfo:
         """Declare a store, or change one: `{"adaptor": "kv"}` is an embedded one, `{}` has a log only."""
@@ -402,14 +457,14 @@ class AsyncClient:
             self._loop, self._process = loop, os.getpid()
         return self._loop is not loop
 
-    async def _perform(self, flow: Flow[T]) -> T:
-        """Perform the steps of a flow and return its result."""
+    async def _perform(self, flow: Flow[T], stop: AsyncStop | None = None) -> T:
+        """Perform the steps of a flow and return its result, or raise `Stopped`."""
         # However it ends, such as by a cancellation, the flow takes back what it has counted.
         with closing(flow):
             # Before the flow takes a lock, which a thread of the parent may have held at the fork.
             if self._is_inherited:
                 raise Misuse(FORKED)
-            return await self._steps(flow)
+            return await self._steps(flow, stop)
 
     async def _together(self, flows: Sequence[Flow[T]]) -> list[T]:
         room = asyncio.Semaphore(TOGETHER_MAX)
@@ -420,7 +475,7 @@ class AsyncClient:
 
         return await asyncio.gather(*(perform(flow) for flow in flows))
 
-    async def _steps(self, flow: Flow[T]) -> T:
+    async def _steps(self, flow: Flow[T], stop: AsyncStop | None) -> T:
         result: Any = None
         error: Exception | None = None
         while True:
@@ -433,6 +488,8 @@ class AsyncClient:
             match step:
                 case Send() | Open() | Coalesce() | Pull() if self._is_elsewhere:
                     error = Misuse(_ELSEWHERE)
+                case Open() | Pull() | Sleep() if stop is not None and stop.is_set:
+                    error = Stopped()
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s, connection_s):
@@ -443,17 +500,30 @@ class AsyncClient:
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
                 case Coalesce(kind, item):
-                    result = await self._coalescers[kind].submit(item)
+                    try:
+                        result = await self._coalescers[kind].submit(item)
+                    except TimeoutError:
+                        result = NoReply(TOO_LATE, never_sent=True)
                 case Open(request, timeout_s, connection_s, silence_s):
                     timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                    result = await self._opened(request, timeout, Deadline(timeout_s), silence_s)
-                case Pull(stream, wait_s):
-                    result = await stream.pull(wait_s)
+                    opening = self._opened(request, timeout, Deadline(timeout_s), silence_s)
+                    try:
+                        result = await (opening if stop is None else stop.outcome_of(opening))
+                    except Stopped as stopped:
+                        error = stopped
+                case Pull(stream, wait_s, until):
+                    result = await stream.pull(wait_s, until)
+                    if stop is not None and stop.is_set:
+                        error = Stopped()
                 case Close(stream):
                     if not self._is_elsewhere:
                         await stream.close()
                 case Sleep(seconds):
-                    await asyncio.sleep(seconds)
+                    sleeping = asyncio.sleep(seconds)
+                    try:
+                        await (sleeping if stop is None else stop.outcome_of(sleeping))
+                    except Stopped as stopped:
+                        error = stopped
                 case Together(flows):
                     result = await self._together(flows)
                 case _:
@@ -533,21 +603,45 @@ class AsyncLogReader(Cursor):
         follow: bool,
         wait_s: float,
         page_max: int | None,
+        reconnect_s: float,
     ) -> None:
-        super().__init__(client._service, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
+        options: dict[str, Any] = {"log": log, "follow": follow, "wait_s": wait_s, "page_max": page_max}
+        super().__init__(client._service, store, after, **options, reconnect_s=reconnect_s)
         self._client = client
+        self._stop = AsyncStop()
+        """Set when the reader is closed, and replaced by one for the next use."""
+        self._lock = asyncio.Lock()
 
     async def next(self, wait_s: float | None = None) -> LogRecord | None:
         """Return the next record; `None` if none arrives within `wait_s`, which is that of `log` by default.
 
-        Retries while the service is unavailable. A wait that is shorter than what the stream was opened with only
+        Retries while the service is unavailable, for at most `wait_s` and the client's `timeout_s`. Returns `None` if
+        the reader or the client is closed meanwhile. A wait that is shorter than what the stream was opened with only
         returns what has arrived by then: 0 takes the records that are there already.
         """
-        return await self._client._perform(self._next(wait_s))
+        return await self._read(wait_s, self._stop, follows=False)
+
+    async def _read(self, wait_s: float | None, stop: AsyncStop, *, follows: bool) -> LogRecord | None:
+        async with self._lock:
+            try:
+                return await self._client._perform(self._next(wait_s, follows=follows), stop)
+            except Stopped:
+                await self._client._perform(self._close())
+                return None
 
     async def close(self) -> None:
-        """End the stream, if one is open. The reader can be used again."""
-        if not self._client._is_inherited:
+        """End the stream, if one is open, and the iteration or `next` of another task. The reader can be used again."""
+        if self._client._is_inherited:
+            return
+        stop, self._stop = self._stop, AsyncStop()
+        if self._client._is_elsewhere:
+            stop.is_set = True
+            await self._client._perform(self._close())
+            return
+        stop.set()
+        if self._lock.locked() and self._stream is not None:
+            self._stream.response.interrupt()
+        async with self._lock:
             await self._client._perform(self._close())
 
     async def __aenter__(self) -> Self:
@@ -559,16 +653,54 @@ class AsyncLogReader(Cursor):
         await self.close()
 
     async def __aiter__(self) -> AsyncGenerator[LogRecord, None]:
-        """Yield records without end, or with `follow=False` up to the end of the log. Closes the stream at its end."""
+        """Yield records until the reader or the client is closed, or with `follow=False` up to the end of the log.
+
+        Closes the stream at its end.
+        """
         if not self._follow:
             # Only a stream that was opened without a wait tells where the log ends.
             await self.close()
+        stop = self._stop
         try:
-            while True:
-                record = await self.next(None if self._follow else 0)
+            while not stop.is_set:
+                record = await self._read(None if self._follow else 0, stop, follows=self._follow)
                 if record is not None:
                     yield record
                 elif not self._follow:
                     return
+        finally:
+            if not stop.is_set:
+                await self.close()
+
+
+class AsyncStateImage(Image):
+    """The rows of a store at a position of its log, to be iterated over once, by `async for`.
+
+    An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
+    """
+
+    def __init__(self, client: AsyncClient, stream: LogStream, head: dict[str, Any]) -> None:
+        super().__init__(stream, head)
+        self._client = client
+
+    async def close(self) -> None:
+        """End the stream. An iteration that has not reached its end raises an error."""
+        if not self._client._is_inherited:
+            await self._client._perform(self._close())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def __aiter__(self) -> AsyncGenerator[Row, None]:
+        """Yield the rows, in no particular order. Closes the stream at its end."""
+        try:
+            while rows := await self._client._perform(self._rows()):
+                for row in rows:
+                    yield row
         finally:
             await self.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -37,8 +39,12 @@ class Attempt:
 class Attempts:
     """Counts attempts against a policy and reports each."""
 
-    def __init__(self, policy: RetryPolicy, report: Callable[[Attempt], object]) -> None:
+    def __init__(
+        self, policy: RetryPolicy, report: Callable[[Attempt], object], timeout_s: float | None = None
+    ) -> None:
         self._policy = policy
+        self.until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        """When no further attempt begins."""
         self._report = report
         # Rows that were refused as existing or missing: the epoch, and the versions that the attempt had read.
         self._refused: dict[RowName, tuple[int, dict[RowName, int | None]]] = {}
@@ -50,6 +56,10 @@ class Attempts:
             try:
                 return (yield from ask())
             except Unavailable as error:
+                if error.no_connection:
+                    # It has waited for a free one.
+                    self._end(txn_id=txn_id, error=error)
+                    raise
                 yield from self._pause(error.retry_after_s, error, txn_id=txn_id, error=error)
             except TribunalError as error:
                 self._end(txn_id=txn_id, error=error)
@@ -69,7 +79,7 @@ class Attempts:
 
     def aborted(self, txn: Draft, verdict: Aborted) -> Flow[None]:
         """Wait before the next attempt; raise if the abort is final or was the last."""
-        error = TransactionAborted(verdict)
+        error = TransactionAborted(verdict, self._failed + 1)
         if not self._may_pass(txn, verdict):
             self._end(txn_id=txn.id, verdict=verdict)
             raise error
@@ -97,6 +107,8 @@ class Attempts:
 
     def _pause(self, asked_s: float, raised: TribunalError, **ended: Any) -> Flow[None]:  # noqa: ANN401
         wait = self._policy.wait_s(self._failed + 1, asked_s)
+        if wait is not None and time.monotonic() + wait >= self.until:
+            wait = None
         self._end(**ended, wait_s=wait)
         if wait is None:
             raise raised

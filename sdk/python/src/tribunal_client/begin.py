@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -59,6 +60,8 @@ class BeginItem:
     ranges: list[tuple[str, KeyRange]]
     wait_s: float | None
     size: int
+    deadline: float = math.inf
+    """When the Begin must have ended, on the monotonic clock."""
     key: None = None
 
     @property

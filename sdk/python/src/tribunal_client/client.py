@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import WeakSet
 
 import httpx
 
@@ -21,13 +23,15 @@ from .deadline import DEADLINE, Connection, Deadline
 from .endpoints import Endpoints
 from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import TOGETHER_MAX, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
+from .flow import TOGETHER_MAX, TOO_LATE, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
-from .log import Cursor, LogRecord
+from .log import RECONNECT_S, Cursor, LogRecord
 from .pool import Pool
 from .reads import ReadOptions
 from .response_stream import ResponseStream, may_be_silent
 from .service import Ran, Result, Service
+from .state import Image
+from .stops import Stop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from .attempts import Attempt
     from .consumers import ConsumerInfo, Offset
     from .keys import Key
+    from .log_stream import LogStream
     from .reads import KeyRange, KnownVersions, RangeReads, RangesToRead, RowReads, RowsToRead
     from .retry import RetryPolicy
     from .stores import StoreInfo
@@ -63,7 +68,7 @@ class Client:
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
         timeout_s: timeout of one request, in addition to the time that the request itself may wait. Several
-            endpoints share it.
+            endpoints share it, and so do the repetitions of a read.
         resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
             `OutcomeUnknown`.
         endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
@@ -73,7 +78,8 @@ class Client:
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
         coalesce: whether concurrent commits, Begins and reads of rows are sent as batches; see `commit`.
         on_attempt: called at the end of each attempt of `run`; must not raise.
-        connections_max: maximum number of open connections.
+        connections_max: maximum number of open connections. A log reader and a state image have one each while they
+            are open.
 
     """
 
@@ -97,8 +103,12 @@ class Client:
         endpoints = Endpoints(url, endpoint_timeout_s, endpoint_cool_down_s)
         one = connection_options(endpoints.urls, ca_file)
         pool = Pool(whole("connections_max", connections_max, at_least=1), lambda: Connection(**one))
+        self._pool = pool
         self._http = httpx.Client(transport=pool, **http_options(endpoints.urls[0], api_key))
         self._process: int | None = None
+        self._readers: WeakSet[LogReader | StateImage] = WeakSet()
+        """What may have a stream, to be closed with the client."""
+        self._readers_lock = threading.Lock()
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -125,8 +135,15 @@ class Client:
         return self._service.endpoint
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and what reads a log or a state image: iterations over a log end."""
+        with self._readers_lock:
+            readers = list(self._readers)
+        # Before the readers are closed, so that none of them connects again.
         self._http.close()
+        for reader in readers:
+            reader.close()
+        # The connections that the readers had.
+        self._pool.close()
 
     def __enter__(self) -> Self:
         return self
@@ -189,6 +206,7 @@ class Client:
         traceparent: str | None = None,
         read: RowsToRead | None = None,
         ranges: RangesToRead | None = None,
+        timeout_s: float | None = None,
     ) -> Ran[T]:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
@@ -196,12 +214,15 @@ class Client:
         its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned
         the same as before.
 
+        With `timeout_s`, no attempt begins later than that, seconds after the call: then the error of the last one is
+        raised. An attempt that has begun by then takes its time.
+
         Raises:
             TransactionAborted: after a final abort, or after the last attempt.
 
         """
         options = BeginOptions(stores, isolation, session, wait_s, traceparent, read, ranges, consistency)
-        return self._perform(self._service.run(work, options, partial(self._open, options)))
+        return self._perform(self._service.run(work, options, partial(self._open, options), timeout_s))
 
     def commit(self, prepared: PreparedCommit) -> Verdict:
         """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
@@ -236,13 +257,21 @@ class Client:
         """
         return self._perform(self._service.validate(prepared))
 
-    def row(self, store: str, key: Key) -> Row | None:
-        """Read a row of an embedded store as it is now, outside any transaction."""
-        return self._perform(self._service.row(store, key))
+    def row(self, store: str, key: Key, *, timeout_s: float | None = None) -> Row | None:
+        """Read a row of an embedded store as it is now, outside any transaction.
 
-    def rows(self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000) -> RowPage:
-        """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction."""
-        return self._perform(self._service.rows(store, start, end, limit))
+        Repeated while the service is unavailable, for at most `timeout_s`, which is that of the client by default.
+        """
+        return self._perform(self._service.row(store, key, timeout_s))
+
+    def rows(
+        self, store: str, start: Key = "", end: Key = "", *, limit: int = 1000, timeout_s: float | None = None
+    ) -> RowPage:
+        """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction.
+
+        Repeated while the service is unavailable, for at most `timeout_s`, which is that of the client by default.
+        """
+        return self._perform(self._service.rows(store, start, end, limit, timeout_s=timeout_s))
 
     def read_rows(
         self,
@@ -253,6 +282,7 @@ class Client:
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> RowReads:
         """Read rows of an embedded store outside any transaction: at most 10,000, with at most 8 MiB of values.
 
@@ -267,9 +297,10 @@ class Client:
             consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
                 client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
+            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default that of the client.
 
         """
-        options = ReadOptions(session, consistency, wait_s)
+        options = ReadOptions(session, consistency, wait_s, timeout_s)
         return self._perform(self._service.read_rows(store, keys, known or {}, options))
 
     def read_ranges(
@@ -280,6 +311,7 @@ class Client:
         session: str | None = None,
         consistency: Consistency = "session",
         wait_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> RangeReads:
         """Read ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values.
 
@@ -292,9 +324,10 @@ class Client:
             consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
                 client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
+            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default that of the client.
 
         """
-        options = ReadOptions(session, consistency, wait_s)
+        options = ReadOptions(session, consistency, wait_s, timeout_s)
         return self._perform(self._service.read_ranges(store, ranges, options))
 
     def log(
@@ -306,6 +339,7 @@ class Client:
         follow: bool = True,
         wait_s: float = 10.0,
         page_max: int | None = None,
+        reconnect_s: float = RECONNECT_S,
     ) -> LogReader:
         """Return a reader of a store's log.
 
@@ -317,9 +351,31 @@ class Client:
             follow: whether an iteration waits for further records, or stops at the end of the log.
             wait_s: how long `next` waits for a record, seconds.
             page_max: maximum number of records of one response, at most 10,000; none by default.
+            reconnect_s: how long an iteration that follows the log tries to reach an endpoint, seconds, before it
+                raises the last error.
 
         """
-        return LogReader(self, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
+        options: dict[str, Any] = {"log": log, "follow": follow, "wait_s": wait_s, "page_max": page_max}
+        reader = LogReader(self, store, after, **options, reconnect_s=reconnect_s)
+        with self._readers_lock:
+            self._readers.add(reader)
+        return reader
+
+    def state(self, store: str, *, timeout_s: float | None = None) -> StateImage:
+        """Read the state of a store at a position of its log, to start a copy from, or to restart one.
+
+        Continue with `log(store, after=image.lsn, log=image.log)`. The rows are read as they are iterated over.
+
+        Arguments:
+            store: the store.
+            timeout_s: how long to try to begin, and how long the service may be silent, seconds; by default that of
+                the client.
+
+        """
+        image = StateImage(self, *self._perform(self._service.open_state(store, timeout_s)))
+        with self._readers_lock:
+            self._readers.add(image)
+        return image
 
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> StoreInfo:
         """Declare a store, or change one: `{"adaptor": "kv"}` is an embedded one, `{}` has a log only."""
@@ -373,7 +429,7 @@ class Client:
             if response.is_success and foreign_type(response) is None:
                 deadline.lift()
                 may_be_silent(sent, silence_s)
-                return ResponseStream(response)
+                return ResponseStream(response, deadline)
             with closing(response):
                 response.read()
         except httpx.TransportError as lost:
@@ -394,16 +450,16 @@ class Client:
             raise raised
         return Misuse("the client is closed")
 
-    def _perform(self, flow: Flow[T]) -> T:
-        """Perform the steps of a flow and return its result."""
+    def _perform(self, flow: Flow[T], stop: Stop | None = None) -> T:
+        """Perform the steps of a flow and return its result, or raise `Stopped`."""
         # However it ends, such as by a KeyboardInterrupt, the flow takes back what it has counted.
         with closing(flow):
             # Before the flow takes a lock, which a thread of the parent may have held at the fork.
             if self._process not in (None, os.getpid()):
                 raise Misuse(FORKED)
-            return self._steps(flow)
+            return self._steps(flow, stop)
 
-    def _steps(self, flow: Flow[T]) -> T:
+    def _steps(self, flow: Flow[T], stop: Stop | None) -> T:
         result: Any = None
         error: Exception | None = None
         while True:
@@ -416,6 +472,8 @@ class Client:
             match step:
                 case Send() | Open() | Coalesce() | Pull() if self._is_inherited:
                     error = Misuse(FORKED)
+                case Open() | Pull() | Sleep() if stop is not None and stop.is_set:
+                    error = Stopped()
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
                 case Send(request, timeout_s, connection_s):
@@ -428,19 +486,30 @@ class Client:
                     except RuntimeError as raised:
                         error = self._closed(raised)
                 case Coalesce(kind, item):
-                    result = self._coalescers[kind].submit(item)
+                    try:
+                        result = self._coalescers[kind].submit(item)
+                    except TimeoutError:
+                        result = NoReply(TOO_LATE, never_sent=True)
                 case Open(request, timeout_s, connection_s, silence_s):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                        result = self._opened(request, timeout, Deadline(timeout_s), silence_s)
+                        opening = partial(self._opened, request, timeout, Deadline(timeout_s), silence_s)
+                        result = opening() if stop is None else stop.outcome_of(opening)
+                    except Stopped as stopped:
+                        error = stopped
                     except RuntimeError as raised:
                         error = self._closed(raised)
-                case Pull(stream, wait_s):
-                    result = stream.pull(wait_s)
+                case Pull(stream, wait_s, until):
+                    result = stream.pull(wait_s, until)
+                    if stop is not None and stop.is_set:
+                        error = Stopped()
                 case Close(stream):
                     stream.close()
                 case Sleep(seconds):
-                    time.sleep(seconds)
+                    if stop is None:
+                        time.sleep(seconds)
+                    else:
+                        stop.sleep(seconds)
                 case Together(flows):
                     threads = ThreadPoolExecutor(TOGETHER_MAX)
                     try:
@@ -531,22 +600,52 @@ class LogReader(Cursor):
         follow: bool,
         wait_s: float,
         page_max: int | None,
+        reconnect_s: float,
     ) -> None:
-        super().__init__(client._service, store, after, log=log, follow=follow, wait_s=wait_s, page_max=page_max)
+        options: dict[str, Any] = {"log": log, "follow": follow, "wait_s": wait_s, "page_max": page_max}
+        super().__init__(client._service, store, after, **options, reconnect_s=reconnect_s)
         self._client = client
+        self._stop = Stop()
+        """Set when the reader is closed, and replaced by one for the next use."""
+        self._lock = threading.RLock()
 
     def next(self, wait_s: float | None = None) -> LogRecord | None:
         """Return the next record; `None` if none arrives within `wait_s`, which is that of `log` by default.
 
-        Retries while the service is unavailable. A wait that is shorter than what the stream was opened with only
+        Retries while the service is unavailable, for at most `wait_s` and the client's `timeout_s`. Returns `None` if
+        the reader or the client is closed meanwhile. A wait that is shorter than what the stream was opened with only
         returns what has arrived by then: 0 takes the records that are there already.
         """
-        return self._client._perform(self._next(wait_s))
+        return self._read(wait_s, self._stop, follows=False)
+
+    def _read(self, wait_s: float | None, stop: Stop, *, follows: bool) -> LogRecord | None:
+        if self._client._process not in (None, os.getpid()):
+            raise Misuse(FORKED)
+        with self._lock:
+            try:
+                return self._client._perform(self._next(wait_s, follows=follows), stop)
+            except Stopped:
+                self._client._perform(self._close())
+                return None
 
     def close(self) -> None:
-        """End the stream, if one is open. The reader can be used again."""
-        if self._client._process in (None, os.getpid()):
+        """End the stream, if one is open, and the iteration or `next` of another thread.
+
+        The reader can be used again.
+        """
+        if self._client._process not in (None, os.getpid()):
+            return
+        stop, self._stop = self._stop, Stop()
+        stop.set()
+        if not self._lock.acquire(blocking=False):
+            stream = self._stream
+            if stream is not None:
+                stream.response.interrupt()
+            self._lock.acquire()
+        try:
             self._client._perform(self._close())
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -557,16 +656,67 @@ class LogReader(Cursor):
         self.close()
 
     def __iter__(self) -> Iterator[LogRecord]:
-        """Yield records without end, or with `follow=False` up to the end of the log. Closes the stream at its end."""
+        """Yield records until the reader or the client is closed, or with `follow=False` up to the end of the log.
+
+        Closes the stream at its end.
+        """
         if not self._follow:
             # Only a stream that was opened without a wait tells where the log ends.
             self.close()
+        stop = self._stop
         try:
-            while True:
-                record = self.next(None if self._follow else 0)
+            while not stop.is_set:
+                record = self._read(None if self._follow else 0, stop, follows=self._follow)
                 if record is not None:
                     yield record
                 elif not self._follow:
                     return
         finally:
+            if not stop.is_set:
+                self.close()
+
+
+class StateImage(Image):
+    """The rows of a store at a position of its log, to be iterated over once.
+
+    An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
+    """
+
+    def __init__(self, client: Client, stream: LogStream, head: dict[str, Any]) -> None:
+        super().__init__(stream, head)
+        self._client = client
+        self._lock = threading.RLock()
+
+    def close(self) -> None:
+        """End the stream. An iteration that has not reached its end raises an error."""
+        if self._client._process not in (None, os.getpid()):
+            return
+        if not self._lock.acquire(blocking=False):
+            stream = self._stream
+            if stream is not None:
+                stream.response.interrupt()
+            self._lock.acquire()
+        try:
+            self._client._perform(self._close())
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows, in no particular order. Closes the stream at its end."""
+        try:
+            while rows := self._next():
+                yield from rows
+        finally:
             self.close()
+
+    def _next(self) -> list[Row]:
+        with self._lock:
+            return self._client._perform(self._rows())

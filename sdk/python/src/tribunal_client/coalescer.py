@@ -9,11 +9,13 @@ Callers wait for their own replies, so the requests of one session stay in order
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from threading import TIMEOUT_MAX
 from typing import Any, Generic, Protocol, TypeVar
 
 from .errors import Misuse
@@ -57,6 +59,10 @@ class Batchable(Protocol):
     def size(self) -> int:
         """Bytes that the item takes up in a request."""
 
+    @property
+    def deadline(self) -> float:
+        """When it is too late to send the item, on the monotonic clock: `submit` then raises a `TimeoutError`."""
+
 
 Item = TypeVar("Item", bound=Batchable)
 
@@ -67,7 +73,7 @@ class _Entry(Generic[Item, Reply]):
     woken: threading.Condition
     """Notified when the thread has something to do."""
     reply: Reply | None = None
-    unsent: Misuse | None = None
+    unsent: Misuse | TimeoutError | None = None
     """Why the item was not sent."""
     leads: bool = False
     """Whether this thread has a place among the requests in flight. It sends its item and what else is queued."""
@@ -220,6 +226,16 @@ class Coalescer(Generic[Item, Reply]):
                 group.departs()
                 own.leads = True
                 break
+            if own.item.deadline < math.inf:
+                left_s = own.item.deadline - time.monotonic()
+                if left_s > 0:
+                    wait_s = min(left_s, TIMEOUT_MAX if wait_s is None else wait_s)
+                elif own in group.queue:
+                    # What others have taken from the queue is sent in time.
+                    group.queue.remove(own)
+                    own.unsent = TimeoutError()
+                    self._wake_first(group)
+                    break
             self._wait(own, wait_s)
         return own.leads
 
@@ -292,12 +308,25 @@ class AsyncCoalescer(Generic[Item, Reply]):
         group = self._groups.setdefault(item.group, _TaskGroup(item.group))
         group.queue.append(own)
         self._dispatch(group)
+        timer: asyncio.TimerHandle | None = None
+        if item.deadline < math.inf:
+            left_s = item.deadline - time.monotonic()
+            timer = asyncio.get_running_loop().call_later(left_s, self._expire, group, own)
         try:
             return await own.reply
         except asyncio.CancelledError:
             if own in group.queue:
                 group.queue.remove(own)
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _expire(self, group: _TaskGroup[Item, Reply], own: _AsyncEntry[Item, Reply]) -> None:
+        """Give up an item that is still queued. What has been taken from the queue is sent in time."""
+        if own in group.queue and not own.reply.done():
+            group.queue.remove(own)
+            own.reply.set_exception(TimeoutError())
 
     def _dispatch(self, group: _TaskGroup[Item, Reply]) -> None:
         """Send what is queued as soon as a request may follow those in flight."""

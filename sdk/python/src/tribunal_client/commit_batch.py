@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ class CommitItem:
 
     prepared: PreparedCommit
     body: bytes
+    deadline: float = math.inf
 
     @property
     def group(self) -> str:

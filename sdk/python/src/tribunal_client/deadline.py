@@ -6,6 +6,7 @@ the time for the whole request: connection, request and response.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,10 @@ class Deadline:
         """Let the rest of the response take any time."""
         self._until = None
 
+    def end_at(self, until: float | None) -> None:
+        """Let what follows end at a time; `None` or infinity lifts the deadline."""
+        self._until = until if until is not None and until < math.inf else None
+
     def within(self, timeout_s: float | None, error: type[httpcore.TimeoutException]) -> float | None:
         """Return how long one step may take; raise the error if no time is left."""
         if self._until is None:
@@ -50,6 +55,10 @@ class _Current:
 
     def __init__(self) -> None:
         self.deadline: Deadline | None = None
+
+    def end_at(self, until: float | None) -> None:
+        """Let what follows end at a time; `None` or infinity lifts the deadline."""
+        self._until = until if until is not None and until < math.inf else None
 
     def within(self, timeout_s: float | None, error: type[httpcore.TimeoutException]) -> float | None:
         return timeout_s if self.deadline is None else self.deadline.within(timeout_s, error)

@@ -23,6 +23,8 @@ class Endpoints:
         each = items_of([urls] if isinstance(urls, str) else urls, str, 'pass a URL such as "http://127.0.0.1:7420"')
         stripped = (url.strip().rstrip("/") for one in each for url in one.split(","))
         self.urls = list(dict.fromkeys(stripped))
+        if "" in self.urls and len(self.urls) > 1:
+            raise Misuse(f"a URL of `{','.join(each)}` is empty: is there a comma too many?")
         for url in self.urls:
             if not _is_address(url):
                 raise Misuse(f"`{url}` is not of the form http://host:port or https://host:port")

@@ -50,10 +50,12 @@ class Unavailable(TribunalError):
 
     retryable = True
 
-    def __init__(self, message: str, problem: Problem | None = None) -> None:
+    def __init__(self, message: str, problem: Problem | None = None, *, no_connection: bool = False) -> None:
         super().__init__(message)
         self.problem = problem
         """The service's problem document; `None` if the service could not be reached."""
+        self.no_connection = no_connection
+        """Whether no request was sent because all `connections_max` connections of the client were in use."""
 
     @property
     def code(self) -> str:
@@ -79,11 +81,15 @@ class OutcomeUnknown(TribunalError):
 class TransactionAborted(TribunalError):
     """`Client.run` has ended without a commit: the last abort was final, or the retries are used up."""
 
-    def __init__(self, aborted: Aborted) -> None:
+    def __init__(self, aborted: Aborted, attempts: int = 1) -> None:
         first = aborted.conflicts[0] if aborted.conflicts else None
         at = f" at {first.store}/{first.key!r}" if first else ""
-        super().__init__(f"transaction {aborted.txn_id} aborted: {aborted.reason}{at}")
+        after = f" after {attempts} attempt{'' if attempts == 1 else 's'}"
+        super().__init__(f"transaction {aborted.txn_id} aborted: {aborted.reason}{at}{after}")
         self.aborted = aborted
+        """The verdict of the last attempt."""
+        self.attempts = attempts
+        """How many attempts there were, those included for which the service was not available."""
 
 
 class ServerMisbehaved(TribunalError):

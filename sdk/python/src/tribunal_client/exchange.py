@@ -27,6 +27,12 @@ T = TypeVar("T")
 # The generated parsers take a client and do not use it.
 _WIRE = wire.Client(base_url="")
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
+"""Errors of TLS if the other side answers in plain text, by the version of OpenSSL."""
+
+_NO_HTTP = "illegal request line"
+"""What httpx says about a response whose first byte is none of a text, such as an alert of TLS."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
@@ -56,8 +62,8 @@ class NoReply:
 
     text: str
     never_sent: bool
-    untrusted: bool = False
-    """TLS refused the server's certificate: a retry cannot help."""
+    mistake: str | None = None
+    """What is wrong with the address or the trust, if that is known: a retry cannot help."""
     problem: Problem | None = None
     """If several endpoints were tried: the problem of one."""
     no_connection: bool = False
@@ -109,13 +115,25 @@ def _endpoint(url: httpx.URL) -> str:
 def no_reply(error: httpx.TransportError) -> NoReply:
     """Classify a failure of the network."""
     text = f"{_endpoint(error.request.url)}: {str(error) or type(error).__name__}"
+    mistake = _mistake(error, text)
+    if mistake is not None:
+        return NoReply(text, never_sent=True, mistake=mistake)
+    never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    return NoReply(text, never_sent=never_sent, no_connection=isinstance(error, httpx.PoolTimeout))
+
+
+def _mistake(error: httpx.TransportError, text: str) -> str | None:
+    """Tell what is wrong with the address or the trust, if that is why there is no response."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return NoReply(text, never_sent=True, untrusted=True)
+            return f"the server's certificate is not trusted: {text}; name its authority in `ca_file`"
+        if isinstance(cause, ssl.SSLError) and any(sign in str(cause) for sign in _NO_TLS):
+            return f"{text}: does the service speak TLS there? Is its address http://?"
         cause = cause.__cause__ or cause.__context__
-    never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    return NoReply(text, never_sent=never_sent, no_connection=isinstance(error, httpx.PoolTimeout))
+    if isinstance(error, httpx.RemoteProtocolError) and str(error) == _NO_HTTP and error.request.url.scheme == "http":
+        return f"{text}: does the service speak TLS there? Then use https://"
+    return None
 
 
 def lost_by(reply: Reply[T]) -> str | None:
@@ -135,10 +153,10 @@ def lost_by(reply: Reply[T]) -> str | None:
 def settled(reply: Reply[T]) -> T:
     """Return the data of a reply, or raise the error that it amounts to."""
     match reply:
-        case NoReply(text, _, True):
-            raise Misuse(f"the server's certificate is not trusted: {text}; name its authority in `ca_file`")
-        case NoReply(text, _, _, problem):
-            raise Unavailable(f"tribunal cannot be reached: {text}", problem)
+        case NoReply(_, _, str(mistake)):
+            raise Misuse(mistake)
+        case NoReply(text, _, _, problem, no_connection):
+            raise Unavailable(f"tribunal cannot be reached: {text}", problem, no_connection=no_connection)
         case Refusal(_, Problem() as problem):
             raise error_of(problem)
         case Refusal(status) as refusal:

@@ -6,6 +6,7 @@ this client may be repeated: it changes nothing, or the same; a commit is decide
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,8 +39,8 @@ class Failure:
     text: str
     maybe_taken: bool
     """The request may have taken effect."""
-    untrusted: bool = False
-    """TLS refused the certificate."""
+    mistake: str | None = None
+    """What is wrong with the address or the trust, if that is known."""
     problem: Problem | None = None
 
 
@@ -49,8 +50,8 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
     match reply:
-        case NoReply(text, never_sent, untrusted, problem):
-            return Failure(text, not never_sent, untrusted, problem)
+        case NoReply(text, never_sent, mistake, problem):
+            return Failure(text, not never_sent, mistake, problem)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
             # A 503 as well is of something on the way, which may have passed the request on.
             return Failure(f"status {status} without a problem document", status >= 500)
@@ -78,12 +79,17 @@ def in_doubt(reply: Reply[T], *, maybe_taken: bool) -> Reply[T]:
 class Failover:
     """The attempts of one call."""
 
-    def __init__(self, endpoints: Endpoints, retry: RetryPolicy, wait_s: float, timeout_s: float) -> None:
-        """Begin a call that may take `timeout_s`, in addition to the time that the request itself may wait."""
+    def __init__(
+        self, endpoints: Endpoints, retry: RetryPolicy, wait_s: float, timeout_s: float, until: float = math.inf
+    ) -> None:
+        """Begin a call that may take `timeout_s`, in addition to the time that the request itself may wait.
+
+        It ends at `until` in any case.
+        """
         self._endpoints = endpoints
         self._retry = retry
         self._wait_s = wait_s
-        self._deadline = time.monotonic() + wait_s + timeout_s
+        self._deadline = min(time.monotonic() + wait_s + timeout_s, until)
         self._tried = [0] * len(endpoints.urls)
         self._failures: list[Failure | None] = [None] * len(endpoints.urls)
         self.is_single = len(endpoints.urls) == 1
@@ -154,6 +160,7 @@ class Failover:
     def exhausted(self) -> NoReply:
         """Return what came of the call after no attempt is left."""
         failures = [failure for failure in self._failures if failure is not None]
+        mistakes = [failure.mistake for failure in failures if failure.mistake is not None]
         each = zip(self._endpoints.urls, self._failures, strict=True)
         # Failures of the network name the endpoint already.
         reasons = "; ".join(
@@ -164,7 +171,7 @@ class Failover:
         return NoReply(
             f"no endpoint has answered: {reasons}",
             never_sent=not self.maybe_taken,
-            untrusted=all(failure.untrusted for failure in failures),
+            mistake="; ".join(mistakes) if len(mistakes) == len(failures) > 0 else None,
             problem=next((failure.problem for failure in failures if failure.problem is not None), None),
         )
 

@@ -6,6 +6,7 @@ both clients share all decisions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -56,6 +57,8 @@ class Pull:
     stream: Any
     wait_s: float | None
     """How long to wait; until something arrives if `None`."""
+    until: float = math.inf
+    """When silence counts as a failure, on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Work:
     work: Callable[[Any], Any]
     txn: Any
 
+
+TOO_LATE = "the request could not be sent in time: earlier ones have not ended"
 
 TOGETHER_MAX = 64
 """How many flows are performed at the same time."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +15,7 @@ from .errors import ServerMisbehaved, TribunalError, Unavailable, error_of
 from .flow import Flow, Sleep
 from .keys import Key, key_of, normal, readable
 from .log_stream import LogStream
+from .retry import RetryPolicy
 from .verdict import given, number
 from .wire.models import LogRecord as WireRecord
 from .wire.models import Problem
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     from .service import Service
     from .wire.models import LogWrite as WireWrite
 
+
+RECONNECT_S = 300.0
+"""How long an iteration tries to reach an endpoint, unless the caller says something else."""
+
+_RECONNECTING = RetryPolicy(attempts_max=sys.maxsize, wait_min_s=0.02, wait_max_s=2.0)
 
 _STREAM_WAIT_MAX_S = 60.0
 """How long the service waits for a record at most."""
@@ -73,12 +81,16 @@ class Cursor:
         follow: bool,
         wait_s: float,
         page_max: int | None,
+        reconnect_s: float,
     ) -> None:
         self._service = service
         self._store = store_name(store)
         self._follow = follow
         self._wait_s = seconds("wait_s", wait_s)
         self._page_max = page_limit(page_max)
+        self._reconnect_s = seconds("reconnect_s", reconnect_s)
+        self._lost_at: float | None = None
+        """Since when no line has arrived, because no endpoint has a stream."""
         self._stream: LogStream | None = None
         self._endpoint = 0
         # An offset that was kept as text is a likely mistake.
@@ -89,26 +101,30 @@ class Cursor:
         self.head = 0
         """Last position of the log, as of the last response: a few seconds old at most while records arrive."""
 
-    def _next(self, wait_s: float | None) -> Flow[LogRecord | None]:
+    def _next(self, wait_s: float | None, *, follows: bool = False) -> Flow[LogRecord | None]:
+        """Return the next record. Unlike a single call, an iteration that follows the log outlives a restart."""
         wait_s = self._wait_s if wait_s is None else seconds("wait_s", wait_s)
         asked, opened, capped, failed = time.monotonic(), False, False, 0
+        until = math.inf if follows else asked + wait_s + self._service.timeout_s
         while True:
             try:
                 if self._stream is None:
                     left_s = max(0.0, wait_s - (time.monotonic() - asked))
                     opened, capped = True, left_s > _STREAM_WAIT_MAX_S
-                    yield from self._open(min(left_s, _STREAM_WAIT_MAX_S))
+                    yield from self._open(min(left_s, _STREAM_WAIT_MAX_S), until)
                 # The service keeps the end of the wait that a stream was opened with; a shorter one is kept here.
                 shorter = not opened and self._stream is not None and wait_s < self._stream.wait_s
-                step = yield from self._step(wait_s - (time.monotonic() - asked) if shorter else None)
+                step = yield from self._step(wait_s - (time.monotonic() - asked) if shorter else None, until)
             except Unavailable as error:
                 # The next stream continues after the same record elsewhere: all endpoints have the same log.
                 if self._stream is not None:
                     self._service.endpoint_failed(self._endpoint)
                 yield from self._close()
                 failed += 1
-                pause = self._service.retry.wait_s(failed, error.retry_after_s)
-                if pause is None:
+                pause = (
+                    self._pause_s(failed, error) if follows else self._service.retry.wait_s(failed, error.retry_after_s)
+                )
+                if pause is None or error.no_connection or time.monotonic() + pause >= until:
                     raise
                 yield Sleep(pause)
                 continue
@@ -126,24 +142,35 @@ class Cursor:
             if step == "idle" and opened and not capped:
                 return None
 
+    def _pause_s(self, failed: int, error: Unavailable) -> float | None:
+        """Draw the wait of an iteration before it connects again; `None` if it gives up."""
+        now = time.monotonic()
+        if self._lost_at is None:
+            self._lost_at = now
+        pause = _RECONNECTING.wait_s(failed, min(error.retry_after_s, _RECONNECTING.wait_max_s))
+        return None if pause is None or now + pause - self._lost_at >= self._reconnect_s else pause
+
     def _close(self) -> Flow[None]:
         """End the stream, if there is one."""
         stream, self._stream = self._stream, None
         if stream is not None:
             yield from stream.close()
 
-    def _open(self, wait_s: float) -> Flow[None]:
+    def _open(self, wait_s: float, until: float) -> Flow[None]:
         stream, self._endpoint = yield from self._service.open_log(
-            self._store, self.offset, self.log_id, self._page_max, wait_s
+            self._store, self.offset, self.log_id, self._page_max, wait_s, until
         )
         self._stream = LogStream(stream, wait_s)
 
-    def _step(self, wait_s: float | None) -> Flow[LogRecord | Literal["further", "late", "idle", "limit"]]:
+    def _step(
+        self, wait_s: float | None, until: float
+    ) -> Flow[LogRecord | Literal["further", "late", "idle", "limit"]]:
         """Take a line: a record, or the end of the stream, or another one; or none in time."""
         assert self._stream is not None  # noqa: S101
-        line = yield from self._stream.line(wait_s)
+        line = yield from self._stream.line(wait_s, until)
         if line is None:
             return "late"
+        self._lost_at = None
         try:
             document = json.loads(line)
             if "event" in document:

@@ -96,6 +96,8 @@ class ReadOptions:
     session: str | None
     consistency: Consistency
     wait_s: float | None
+    timeout_s: float | None = None
+    """Bound of the whole read, beside `wait_s`; that of the client if `None`."""
 
     @property
     def own_wait_s(self) -> float:
@@ -134,6 +136,8 @@ class ReadItem:
     rows: list[RowRead]
     size: int
     options: ReadOptions
+    deadline: float
+    """When the read must have ended, on the monotonic clock."""
     key: None = None
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 import attrs
 import httpx
 
+from . import state
 from .arguments import (
     header,
     items_of,
@@ -41,10 +43,11 @@ from .failover import ATTEMPT_MAX_S, Failover, Failure, failure_of, in_doubt
 from .flow import Coalesce, Flow, Open, Sleep, Together
 from .ids import time_of
 from .keys import Key, normal, normals
-from .log_stream import HEARTBEAT_S
+from .log_stream import HEARTBEAT_S, LogStream
 from .read_batch import Alone, Shared, Union, bytes_of, parts
 from .reads import (
     NO_OPTIONS,
+    WAIT_DEFAULT_S,
     KeyRange,
     KnownVersions,
     RangeReads,
@@ -63,7 +66,7 @@ from .session import Session
 from .stores import parse_store, parse_stores
 from .transaction import Begun, Draft, PreparedCommit, Row, RowPage
 from .verdict import Aborted, Committed, DryRun, Undecided, Verdict, dry_run_of, given, number, verdict_of
-from .wire.api.log import delete_consumer, list_consumers, log_pull, put_consumer
+from .wire.api.log import delete_consumer, get_state, list_consumers, log_pull, put_consumer
 from .wire.api.stores import get_store, list_stores, put_store, read_rows
 from .wire.api.transactions import batch_commit, begin, txn_abort, txn_commit, txn_status, txn_validate
 from .wire.models import BatchCommitRequest, BatchTxn, CommitRequest, OffsetRequest, StoreDeclaration
@@ -140,8 +143,12 @@ class Service:
         """Begin a transaction at the service, which chooses the snapshots."""
         return (yield from self._begin(begin_item(options)))
 
-    def _begin(self, asked: BeginItem) -> Flow[Begun]:
-        response = settled((yield from self._shared("begins", asked, self.send_begins)))
+    def _begin(self, asked: BeginItem, until: float = math.inf) -> Flow[Begun]:
+        wait_s = freshness_wait_s(UNSET, asked.body.consistency, asked.wait_s)
+        if asked.wait_s is None and (self._session is not None or asked.body.session):
+            wait_s = WAIT_DEFAULT_S
+        due = replace(asked, deadline=min(time.monotonic() + wait_s + self._timeout_s, until))
+        response = settled((yield from self._shared("begins", due, self.send_begins)))
         rows = states(response.rows or [], [key for _, key in asked.names])
         found = (row if isinstance(row, Row) else None for row in rows)
         ranges = range_rows(response.ranges, len(asked.ranges))
@@ -154,6 +161,7 @@ class Service:
         The session is taken now: it covers what each caller had committed before its call.
         """
         [first, *_], union = items, union_of(items)
+        until = min(item.deadline for item in items)
         try:
             while True:
                 own = None
@@ -161,7 +169,10 @@ class Service:
                     own = self._session.token(first.stores)
                 body = attrs.evolve(first.body, session=own or first.body.session, read=union.rows or UNSET)
                 wait_s = freshness_wait_s(body.session, body.consistency, first.wait_s)
-                reply = yield from self._ask(begin._get_kwargs(body=body), begin._parse_response, wait_s)
+                reply = yield from self._ask(begin._get_kwargs(body=body), begin._parse_response, wait_s, until)
+                if isinstance(reply, NoReply) and time.monotonic() >= until:
+                    # It has ended with the time of the first of them. Others have time for a request of their own.
+                    return [reply if item.deadline <= until else Alone() for item in items]
                 if own is None or self._session is None or not _is_session_unknown(reply):
                     return parts(reply, len(items), lambda begun: responses(begun, union))
                 # The log that had this client's commits has been replaced.
@@ -189,17 +200,23 @@ class Service:
         return shared
 
     def run(
-        self, work: Callable[[Any], Any], options: BeginOptions, open_txn: Callable[[Begun], Draft]
+        self,
+        work: Callable[[Any], Any],
+        options: BeginOptions,
+        open_txn: Callable[[Begun], Draft],
+        timeout_s: float | None = None,
     ) -> Flow[Ran[Any]]:
         """Run work until its transaction commits."""
         if not callable(work):
             raise Misuse(f"`run` takes the work, a function of the transaction, not {type(work).__name__}")
-        attempts = Attempts(self.retry, self._on_attempt)
+        if timeout_s is not None:
+            seconds("timeout_s", timeout_s, above_0=True)
+        attempts = Attempts(self.retry, self._on_attempt, timeout_s)
         # Each attempt begins alike, even if a generator named the stores or the rows.
         asked = begin_item(options)
         first_attempt_ms: int | None = None
         while True:
-            txn = open_txn((yield from attempts.available(lambda: self._begin(asked))))
+            txn = open_txn((yield from attempts.available(lambda: self._begin(asked, attempts.until))))
             # Rules that let the oldest work win see since when this one is retried.
             txn.first_attempt_ms = first_attempt_ms
             if first_attempt_ms is None:
@@ -329,6 +346,8 @@ class Service:
     def batch(self, commits: Iterable[PreparedCommit]) -> Flow[list[Result]]:
         """Ask for many verdicts in one request."""
         commits = _prepared(commits)
+        if not commits:
+            return []
         request = batch_commit._get_kwargs(body=BatchCommitRequest(txns=[_batch_txn(commit) for commit in commits]))
         if not isinstance(self._client_name, type(UNSET)):
             request["headers"]["tribunal-client"] = self._client_name
@@ -417,9 +436,9 @@ class Service:
         request = txn_validate._get_kwargs(prepared.txn_id, body=prepared.request)
         return dry_run_of(settled((yield from self._ask(request, txn_validate._parse_response))))
 
-    def row(self, store: str, key: Key) -> Flow[Row | None]:
+    def row(self, store: str, key: Key, timeout_s: float | None = None) -> Flow[Row | None]:
         """Read a row of an embedded store."""
-        [row] = (yield from self.read_rows(store, [key], {})).rows
+        [row] = (yield from self.read_rows(store, [key], {}, replace(NO_OPTIONS, timeout_s=timeout_s))).rows
         return row if isinstance(row, Row) else None
 
     def rows(
@@ -431,13 +450,14 @@ class Service:
         *,
         session: str | None = None,
         snapshot: int | None = None,
+        timeout_s: float | None = None,
     ) -> Flow[RowPage]:
         """Read rows of a range of an embedded store, as many as the service returns at once.
 
         A transaction names its session and its snapshot of the store: the range is compared with what was written after
         that, so older rows must not be returned.
         """
-        options = replace(NO_OPTIONS, session=session)
+        options = replace(NO_OPTIONS, session=session, timeout_s=timeout_s)
         found = yield from self.read_ranges(store, [KeyRange(start, end, limit)], options, snapshot)
         [page] = found.ranges
         return RowPage(found.applied, page.rows, page.more)
@@ -448,21 +468,25 @@ class Service:
         """Read rows of an embedded store as of one epoch."""
         names, versions = normals(keys), {normal(key): version for key, version in known.items()}
         rows = [asked(name, known=versions.get(name)) for name in names]
-        path = store_segment(store)
+        path, until = store_segment(store), self._until(options)
+        if not rows:
+            options.request()
+            return RowReads(0, [])
 
         def read(options: ReadOptions) -> Flow[RowReads]:
-            item = ReadItem(path, rows, bytes_of(rows), options)
+            item = ReadItem(path, rows, bytes_of(rows), options, until)
             found = settled((yield from self._shared("reads", item, self.send_reads)))
             return RowReads(number(found.applied), states(found.rows or [], names), given(found.session))
 
-        return (yield from self._current(store, options, None, read))
+        return (yield from self._current(store, options, None, until, read))
 
     def send_reads(self, items: Sequence[ReadItem]) -> Flow[Sequence[Shared[ReadResponse]]]:
         """Send reads of one group as one request."""
         [first, *_], union = items, Union([item.rows for item in items])
         request = read_rows._get_kwargs(first.store, body=attrs.evolve(first.options.request(), read=union.rows))
         try:
-            reply = yield from self._ask(request, read_rows._parse_response, first.options.own_wait_s)
+            until = min(item.deadline for item in items)
+            reply = yield from self._ask(request, read_rows._parse_response, first.options.own_wait_s, until)
             return parts(
                 reply, len(items), lambda found: [attrs.evolve(found, rows=r) for r in union.apart(found.rows)]
             )
@@ -474,14 +498,17 @@ class Service:
     ) -> Flow[RangeReads]:
         """Read ranges of an embedded store as of one epoch, which must be at least this one."""
         ranges = ranges_only(ranges)
-        wanted, path = [range_asked(keys) for keys in ranges], store_segment(store)
+        wanted, path, until = [range_asked(keys) for keys in ranges], store_segment(store), self._until(options)
+        if not ranges:
+            options.request()
+            return RangeReads(0, [])
 
         def read(options: ReadOptions) -> Flow[RangeReads]:
             request = read_rows._get_kwargs(path, body=attrs.evolve(options.request(), ranges=wanted))
-            found = settled((yield from self._ask(request, read_rows._parse_response, options.own_wait_s)))
+            found = settled((yield from self._ask(request, read_rows._parse_response, options.own_wait_s, until)))
             return RangeReads(number(found.applied), range_rows(found.ranges, len(ranges)), given(found.session))
 
-        return (yield from self._current(store, options, least, read))
+        return (yield from self._current(store, options, least, until, read))
 
     def declare_store(self, store: str, declaration: StoreDeclaration | Mapping[str, Any]) -> Flow[StoreInfo]:
         """Declare a store, or change one."""
@@ -535,10 +562,15 @@ class Service:
             )
         )
 
+    @property
+    def timeout_s(self) -> float:
+        """The timeout of a request."""
+        return self._timeout_s
+
     def open_log(
-        self, store: str, after: int, log: str | None, limit: int | None, wait_s: float
+        self, store: str, after: int, log: str | None, limit: int | None, wait_s: float, until: float
     ) -> Flow[tuple[Any, int]]:
-        """Open a stream of a log. Return it, and the endpoint that sends it."""
+        """Open a stream of a log, until some time. Return it, and the endpoint that sends it."""
         request = log_pull._get_kwargs(
             store=store,
             after=str(after),
@@ -548,10 +580,40 @@ class Service:
             heartbeat_ms=_ms(HEARTBEAT_S),
         )
         request["headers"]["accept"] = "application/x-ndjson"
-        call = self._failover()
+        silence_s = HEARTBEAT_S + min(self._timeout_s / len(self._endpoints.urls), 1.5 * HEARTBEAT_S)
+        return (yield from self._opened(request, silence_s, until))
+
+    def open_state(self, store: str, timeout_s: float | None) -> Flow[tuple[LogStream, dict[str, Any]]]:
+        """Open a stream of a store's state. Return it, and its first line."""
+        request = get_state._get_kwargs(store_segment(store))
+        request["headers"] = {"accept": "application/x-ndjson"}
+        until = self._until(replace(NO_OPTIONS, timeout_s=timeout_s))
+
+        def opened() -> Flow[tuple[LogStream, dict[str, Any]]]:
+            response, _ = yield from self._opened(request, self._timeout_s, until)
+            return (yield from state.begun(response, until))
+
+        return (yield from self._repeated(until, opened))
+
+    def _repeated(self, until: float, ask: Callable[[], Flow[T]]) -> Flow[T]:
+        """Repeat what changes nothing while the service is unavailable, until some time."""
+        failed = 0
+        while True:
+            try:
+                return (yield from ask())
+            except Unavailable as error:
+                failed += 1
+                wait = self.retry.wait_s(failed, error.retry_after_s)
+                if wait is None or error.no_connection or time.monotonic() + wait >= until:
+                    raise
+                yield Sleep(wait)
+
+    def _opened(self, request: dict[str, Any], silence_s: float, until: float) -> Flow[tuple[Any, int]]:
+        """Open a stream. Return it, and the endpoint that sends it."""
+        call = self._failover(until=until)
+        silence_s = min(silence_s, ATTEMPT_MAX_S)
         reply: Reply[Any] | None
         while (timeout_s := (yield from call.next())) is not None:
-            silence_s = min(self._timeout_s / len(self._endpoints.urls) + HEARTBEAT_S, ATTEMPT_MAX_S)
             opened = yield Open(call.addressed(request), timeout_s, call.left_s, silence_s)
             if isinstance(opened, NoReply):
                 reply = opened
@@ -563,10 +625,24 @@ class Service:
                 return opened, call.endpoint
         return settled(call.exhausted())
 
+    def _until(self, options: ReadOptions) -> float:
+        """Return when a read that begins now must have ended, on the monotonic clock."""
+        timeout_s = self._timeout_s
+        if options.timeout_s is not None:
+            timeout_s = seconds("timeout_s", options.timeout_s, above_0=True)
+        return time.monotonic() + options.own_wait_s + timeout_s
+
     def _current(
-        self, store: str, options: ReadOptions, least: int | None, read: Callable[[ReadOptions], Flow[Read]]
+        self,
+        store: str,
+        options: ReadOptions,
+        least: int | None,
+        until: float,
+        read: Callable[[ReadOptions], Flow[Read]],
     ) -> Flow[Read]:
         """Repeat a read while the service is unavailable, or has not applied the epoch that it must include.
+
+        No repetition begins at `until` or later.
 
         By default that is the one of this client's latest commit to the store. A node that lags gets its token and
         waits for it, unless the caller named one.
@@ -593,7 +669,7 @@ class Service:
             except Unavailable as error:
                 failed += 1
                 wait = self.retry.wait_s(failed, error.retry_after_s)
-                if wait is None:
+                if wait is None or error.no_connection or time.monotonic() + wait >= until:
                     raise
                 yield Sleep(wait)
 
@@ -627,8 +703,10 @@ class Service:
             yield Sleep(self.retry.step_s(failed))
         raise OutcomeUnknown(txn_id, lost)
 
-    def _ask(self, request: dict[str, Any], parse: Callable[..., T | Problem], wait_s: float = 0) -> Flow[Reply[T]]:
-        return self._ask_on(self._failover(wait_s), request, parse)
+    def _ask(
+        self, request: dict[str, Any], parse: Callable[..., T | Problem], wait_s: float = 0, until: float = math.inf
+    ) -> Flow[Reply[T]]:
+        return self._ask_on(self._failover(wait_s, until=until), request, parse)
 
     def _ask_on(self, call: Failover, request: dict[str, Any], parse: Callable[..., T | Problem]) -> Flow[Reply[T]]:
         """Send a request to one endpoint after another, until one answers or no attempt is left."""
@@ -652,8 +730,9 @@ class Service:
                 return reply
         return call.exhausted()
 
-    def _failover(self, wait_s: float = 0, timeout_s: float | None = None) -> Failover:
-        return Failover(self._endpoints, self.retry, wait_s, self._timeout_s if timeout_s is None else timeout_s)
+    def _failover(self, wait_s: float = 0, timeout_s: float | None = None, until: float = math.inf) -> Failover:
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        return Failover(self._endpoints, self.retry, wait_s, timeout_s, until)
 
     def _recorded(self, decided: Verdict) -> Verdict:
         """Record a commit in the session."""

@@ -157,6 +157,7 @@ class Draft:
         return {name: seen.version for name, seen in self._reads.items()}
 
     def _get(self, store: str, key: Key) -> Flow[Row | None]:
+        self._must_be_named(store)
         name = (store, normal(key))
         own, seen = self._writes.get(name), self._reads.get(name)
         if own is not None and own.op != "add":
@@ -179,6 +180,7 @@ class Draft:
         return _row(name[1], seen.version, value)
 
     def _get_many(self, store: str, keys: Iterable[Key]) -> Flow[list[Row | None]]:
+        self._must_be_named(store)
         names = [(store, key) for key in normals(keys)]
         missing = [name for name in dict.fromkeys(names) if not self._knows(name)]
         if missing:
@@ -200,6 +202,7 @@ class Draft:
 
     def _scan(self, store: str, start: Key, end: Key, limit: int) -> Flow[list[Row]]:
         self._must_be_open()
+        self._must_be_named(store)
         at, beyond, limit = normal(start), normal(end), limit_of(limit)
         first = at
         page: RangeRows | RowPage | None = self._fetched_ranges.pop((store, (first, beyond, limit)), None)
@@ -355,6 +358,12 @@ class Draft:
     def _must_be_open(self) -> None:
         if self._closed is not None:
             raise Misuse(self._closed)
+
+    def _must_be_named(self, store: str) -> None:
+        """Refuse a read of a store that Begin did not name: the commit would be refused for it."""
+        if self._snapshots and store_name(store) not in self._snapshots:
+            named = ", ".join(f"`{name}`" for name in self._snapshots)
+            raise Misuse(f"store_not_named: Begin did not name store `{store}`, only {named}: name all that are read")
 
     def _awaited(self, read: Flow[T]) -> Flow[T]:
         """Await a response, during which the transaction cannot be committed."""

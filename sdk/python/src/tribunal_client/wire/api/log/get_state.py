@@ -23,7 +23,11 @@ def _get_kwargs(
     return _kwargs
 
 
-def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Problem:
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Problem | str:
+    if response.status_code == 200:
+        response_200 = response.text
+        return response_200
+
     if response.status_code == 404:
         response_404 = Problem.from_dict(response.json())
 
@@ -49,7 +53,7 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
     return response_default
 
 
-def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[Problem]:
+def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[Problem | str]:
     return Response(
         status_code=HTTPStatus(response.status_code),
         content=response.content,
@@ -62,7 +66,7 @@ def sync_detailed(
     store: str,
     *,
     client: AuthenticatedClient,
-) -> Response[Problem]:
+) -> Response[Problem | str]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
      The first line names the log and the position in it: what a reader's watermark needs. The rows of an
@@ -80,7 +84,7 @@ def sync_detailed(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Problem]
+        Response[Problem | str]
     """
 
     kwargs = _get_kwargs(
@@ -98,7 +102,7 @@ def sync(
     store: str,
     *,
     client: AuthenticatedClient,
-) -> Problem | None:
+) -> Problem | str | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
      The first line names the log and the position in it: what a reader's watermark needs. The rows of an
@@ -116,7 +120,7 @@ def sync(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Problem
+        Problem | str
     """
 
     return sync_detailed(
@@ -129,7 +133,7 @@ async def asyncio_detailed(
     store: str,
     *,
     client: AuthenticatedClient,
-) -> Response[Problem]:
+) -> Response[Problem | str]:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
      The first line names the log and the position in it: what a reader's watermark needs. The rows of an
@@ -147,7 +151,7 @@ async def asyncio_detailed(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Problem]
+        Response[Problem | str]
     """
 
     kwargs = _get_kwargs(
@@ -163,7 +167,7 @@ async def asyncio(
     store: str,
     *,
     client: AuthenticatedClient,
-) -> Problem | None:
+) -> Problem | str | None:
     """The state of a store at a position of its log, as NDJSON: one `StateLine` a line.
 
      The first line names the log and the position in it: what a reader's watermark needs. The rows of an
@@ -181,7 +185,7 @@ async def asyncio(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Problem
+        Problem | str
     """
 
     return (

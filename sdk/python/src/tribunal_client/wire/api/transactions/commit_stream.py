@@ -33,7 +33,11 @@ def _get_kwargs(
     return _kwargs
 
 
-def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Problem:
+def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Problem | str:
+    if response.status_code == 200:
+        response_200 = response.text
+        return response_200
+
     if response.status_code == 401:
         response_401 = Problem.from_dict(response.json())
 
@@ -59,7 +63,7 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
     return response_default
 
 
-def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[Problem]:
+def _build_response(*, client: AuthenticatedClient | Client, response: httpx.Response) -> Response[Problem | str]:
     return Response(
         status_code=HTTPStatus(response.status_code),
         content=response.content,
@@ -74,7 +78,7 @@ def sync_detailed(
     body: File,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,
-) -> Response[Problem]:
+) -> Response[Problem | str]:
     """Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives
     each outcome on the
     same connection as soon as it is decided; outcomes of lines that arrived together may come together.
@@ -125,7 +129,7 @@ def sync_detailed(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Problem]
+        Response[Problem | str]
     """
 
     kwargs = _get_kwargs(
@@ -147,7 +151,7 @@ def sync(
     body: File,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,
-) -> Problem | None:
+) -> Problem | str | None:
     """Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives
     each outcome on the
     same connection as soon as it is decided; outcomes of lines that arrived together may come together.
@@ -198,7 +202,7 @@ def sync(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Problem
+        Problem | str
     """
 
     return sync_detailed(
@@ -215,7 +219,7 @@ async def asyncio_detailed(
     body: File,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,
-) -> Response[Problem]:
+) -> Response[Problem | str]:
     """Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives
     each outcome on the
     same connection as soon as it is decided; outcomes of lines that arrived together may come together.
@@ -266,7 +270,7 @@ async def asyncio_detailed(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Response[Problem]
+        Response[Problem | str]
     """
 
     kwargs = _get_kwargs(
@@ -286,7 +290,7 @@ async def asyncio(
     body: File,
     tribunal_client: str | Unset = UNSET,
     traceparent: str | Unset = UNSET,
-) -> Problem | None:
+) -> Problem | str | None:
     """Commits as a stream: the client sends one `BatchTxn` per line, for as long as it likes, and receives
     each outcome on the
     same connection as soon as it is decided; outcomes of lines that arrived together may come together.
@@ -337,7 +341,7 @@ async def asyncio(
         httpx.TimeoutException: If the request takes longer than Client.timeout.
 
     Returns:
-        Problem
+        Problem | str
     """
 
     return (

@@ -1,0 +1,214 @@
+"""Log readers that outlive a restart, and those that are closed while they wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tribunal_client import (
+    AsyncClient,
+    AsyncLogReader,
+    Client,
+    ClientMistake,
+    Committed,
+    LogReader,
+    RetryPolicy,
+    Unavailable,
+)
+from tribunal_client.log import Cursor
+
+from .proxy import Proxy
+from .test_log_stream import LogService, Script, beat, end, record
+
+ONCE = RetryPolicy(attempts_max=1)
+LONG_S = 30
+
+
+@pytest.fixture
+def flaky() -> Iterator[LogService]:
+    """A service that is unavailable several times between the records."""
+    down = Script(refuse=(503, "unavailable"))
+    first, second = Script([beat(2), record(1)], "break"), Script([beat(2), record(2), end("stopping")])
+    service = LogService(down, down, first, down, down, down, second, Script(refuse=(410, "log_truncated")))
+    yield service
+    service.stop()
+
+
+def test_an_iteration_outlives_what_ends_a_single_call(flaky: LogService) -> None:
+    with Client(flaky.url, retry=ONCE) as client:
+        with pytest.raises(Unavailable):
+            client.log("kv").next()
+        lsns: list[int] = []
+        with pytest.raises(ClientMistake) as mistake:
+            lsns.extend(one.lsn for one in client.log("kv"))
+    assert lsns == [1, 2]
+    assert mistake.value.code == "log_truncated"
+
+
+def test_an_asyncio_iteration_outlives_what_ends_a_single_call(flaky: LogService) -> None:
+    lsns: list[int] = []
+
+    async def follow(reader: AsyncLogReader) -> None:
+        async for one in reader:
+            lsns.append(one.lsn)
+
+    async def main() -> None:
+        async with AsyncClient(flaky.url, retry=ONCE) as client:
+            with pytest.raises(ClientMistake) as mistake:
+                await follow(client.log("kv"))
+        assert lsns == [1, 2]
+        assert mistake.value.code == "log_truncated"
+
+    asyncio.run(main())
+
+
+def test_an_iteration_gives_up_after_the_time_to_reconnect() -> None:
+    async def main() -> None:
+        async with AsyncClient("http://127.0.0.1:1") as client:
+            async for _ in client.log("kv", reconnect_s=0.3):
+                pass
+
+    begun_at = time.monotonic()
+    with Client("http://127.0.0.1:1") as client, pytest.raises(Unavailable, match="refused"):
+        next(iter(client.log("kv", reconnect_s=0.3)))
+    with pytest.raises(Unavailable, match=r"refused|failed"):
+        asyncio.run(main())
+    assert time.monotonic() - begun_at < 20
+    error = Unavailable("x")
+    with Client("http://127.0.0.1:1") as client:
+        pauses = [Cursor._pause_s(client.log("kv"), failed, error) for failed in range(1, 60)]
+    assert max(pause for pause in pauses if pause is not None) <= 2
+
+
+@pytest.mark.parametrize("closed", ["reader", "client"])
+@pytest.mark.parametrize("waits", ["socket", "thread", "open", "pause"])
+def test_a_close_in_another_thread_ends_an_iteration(proxy: Proxy, prefix: str, closed: str, waits: str) -> None:
+    with Client(proxy.url) as client:
+        if waits == "open":
+            proxy.lose("silence", "/v1/log")
+        if waits == "pause":
+            proxy.stop()
+        reader = client.log("kv", wait_s=LONG_S)
+        if waits == "thread":
+            # A read that a short wait has left behind.
+            txn = client.begin_local()
+            txn.put("kv", prefix, 1)
+            verdict = txn.commit()
+            assert isinstance(verdict, Committed)
+            reader = client.log("kv", after=verdict.lsn["kv"] - 1, wait_s=LONG_S)
+            assert reader.next() is not None
+            assert reader.next(0.05) is None
+        ended: list[float] = []
+
+        def follow() -> None:
+            for _ in reader:
+                pass
+            ended.append(time.monotonic())
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        time.sleep(0.5)
+        assert thread.is_alive()
+        begun_at = time.monotonic()
+        (reader if closed == "reader" else client).close()
+        thread.join(LONG_S)
+        assert ended
+        assert ended[0] - begun_at < 5
+        if closed == "reader" and waits == "socket":
+            txn = client.begin_local()
+            txn.put("kv", prefix, 1)
+            txn.commit()
+            assert reader.next() is not None
+
+
+@pytest.mark.parametrize("closed", ["reader", "client"])
+@pytest.mark.parametrize("waits", ["socket", "open", "pause"])
+def test_a_close_in_another_task_ends_an_iteration(proxy: Proxy, closed: str, waits: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(proxy.url) as client:
+            if waits == "open":
+                proxy.lose("silence", "/v1/log")
+            if waits == "pause":
+                proxy.stop()
+            reader = client.log("kv", wait_s=LONG_S)
+
+            async def follow() -> None:
+                async for _ in reader:
+                    pass
+
+            following = asyncio.create_task(follow())
+            await asyncio.sleep(0.5)
+            assert not following.done()
+            await (reader if closed == "reader" else client).close()
+            await asyncio.wait_for(following, 5)
+
+    asyncio.run(main())
+
+
+def test_a_close_ends_a_wait_and_an_iteration_that_closes_its_reader(client: Client, prefix: str) -> None:
+    txn = client.begin_local()
+    txn.put("kv", prefix, 1)
+    lsn = txn.commit().lsn["kv"]  # type: ignore[union-attr]
+    reader = client.log("kv", after=lsn, wait_s=LONG_S)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(reader.next()), daemon=True)
+    thread.start()
+    time.sleep(0.3)
+    reader.close()
+    thread.join(5)
+    assert found == [None]
+    count = 0
+    for _ in (again := client.log("kv", after=lsn - 1)):
+        count += 1
+        again.close()
+    assert count == 1
+
+
+def test_a_task_that_is_cancelled_in_an_iteration_is_cancelled(url: str) -> None:
+    async def main() -> None:
+        async with AsyncClient(url) as client:
+
+            async def follow() -> None:
+                async for _ in client.log("kv"):
+                    pass
+
+            following = asyncio.create_task(follow())
+            await asyncio.sleep(0.2)
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+
+    asyncio.run(main())
+
+
+PROCESS = """
+import os, threading, time
+from tribunal_client import Client
+
+client = Client(os.environ["TRIBUNAL_URL"])
+reader = client.log("kv")
+following = threading.Thread(target=lambda: [None for _ in reader])
+following.start()
+time.sleep(0.5)
+client.close()
+"""
+
+
+def test_a_process_exits_after_its_client_was_closed(url: str) -> None:
+    env = {**os.environ, "TRIBUNAL_URL": url}
+    subprocess.run([sys.executable, "-c", PROCESS], check=True, timeout=LONG_S, env=env)  # noqa: S603
+
+
+def test_a_reader_that_was_dropped_is_not_kept(client: Client) -> None:
+    reader: LogReader | None = client.log("kv")
+    assert list(client._readers) == [reader]
+    reader = None
+    assert list(client._readers) == []
