@@ -78,6 +78,8 @@ type LogReader struct {
 	head    LSN
 	// lostAt is since when Follow has tried to reach an endpoint; zero while a stream is open.
 	lostAt time.Time
+	// reached is set once a line has arrived: until then, the address may be wrong.
+	reached bool
 	// open is apart from the reader, so that it can be closed once the reader is dropped.
 	open *openedLog
 }
@@ -136,7 +138,7 @@ func (r *LogReader) next(ctx context.Context, until time.Time) (*LogRecord, erro
 			if line, err = r.open.stream.line(ctx, until); err != nil {
 				break
 			}
-			r.lostAt = time.Time{}
+			r.lostAt, r.reached = time.Time{}, true
 			if line.Event == "" {
 				var record *LogRecord
 				if record, err = r.take(&line.LogRecord); err == nil {
@@ -188,8 +190,12 @@ func (r *LogReader) pause(failed int, until time.Time, failure *Unavailable) (ti
 	if limit == 0 {
 		limit = 5 * time.Minute
 	}
-	pause, _ := reconnecting.wait(failed, min(failure.RetryAfter(), reconnecting.WaitMax))
-	return pause, time.Since(r.lostAt)+pause < limit
+	policy := reconnecting
+	if !r.reached {
+		policy = r.client.options.Retry
+	}
+	pause, again := policy.wait(failed, min(failure.RetryAfter(), reconnecting.WaitMax))
+	return pause, again && time.Since(r.lostAt)+pause < limit
 }
 
 // check returns why the log cannot be read.

@@ -108,6 +108,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
   readonly #reconnectMs: number;
   /** Since when an iteration has had no line from the service, on the clock of `performance.now`. */
   #lostAt: number | undefined;
+  /** Whether a line has ever arrived: until then, the address may be wrong. */
+  #wasReached = false;
 
   /** @internal */
   constructor(channel: Channel, store: string, options: LogOptions) {
@@ -187,7 +189,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
         const line = await this.#line(this.#stream, (isShort ? asked + wait : deadline) - performance.now());
         if (line === undefined && isShort) return undefined;
         if (line === undefined) throw new Unavailable("the log stream was interrupted: nothing has arrived in time");
-        this.#lostAt = undefined;
+        [this.#lostAt, this.#wasReached] = [undefined, true];
         step = this.#take(line);
       } catch (error) {
         if (this.#wasClosed()) continue;
@@ -246,7 +248,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #waitMs(failed: number, askedMs: number, follows: boolean): number | undefined {
     const { retry } = this.#channel;
     if (!follows) return waitMs(retry, failed, askedMs);
-    const pause = waitMs({ ...retry, attemptsMax: Infinity, waitMaxMs: reconnectWaitMsMax }, failed, askedMs) ?? 0;
+    const policy = this.#wasReached ? { ...retry, attemptsMax: Infinity, waitMaxMs: reconnectWaitMsMax } : retry;
+    const pause = waitMs(policy, failed, askedMs);
+    if (pause === undefined) return undefined;
     return performance.now() + pause < (this.#lostAt ?? Infinity) + this.#reconnectMs ? pause : undefined;
   }
 

@@ -91,6 +91,8 @@ class Cursor:
         self._reconnect_s = seconds("reconnect_s", reconnect_s)
         self._lost_at: float | None = None
         """Since when no line has arrived, because no endpoint has a stream."""
+        self._reached = False
+        """Whether a line has ever arrived: until then, the address may be wrong."""
         self._stream: LogStream | None = None
         self._endpoint = 0
         # An offset that was kept as text is a likely mistake.
@@ -147,7 +149,8 @@ class Cursor:
         now = time.monotonic()
         if self._lost_at is None:
             self._lost_at = now
-        pause = _RECONNECTING.wait_s(failed, min(error.retry_after_s, _RECONNECTING.wait_max_s))
+        policy = _RECONNECTING if self._reached else self._service.retry
+        pause = policy.wait_s(failed, min(error.retry_after_s, _RECONNECTING.wait_max_s))
         return None if pause is None or now + pause - self._lost_at >= self._reconnect_s else pause
 
     def _close(self) -> Flow[None]:
@@ -170,7 +173,7 @@ class Cursor:
         line = yield from self._stream.line(wait_s, until)
         if line is None:
             return "late"
-        self._lost_at = None
+        self._lost_at, self._reached = None, True
         try:
             document = json.loads(line)
             if "event" in document:
