@@ -468,9 +468,9 @@ type BeginRequest struct {
 	// ends the transaction earlier than the window of ids does.
 	TTLMs *int32 `json:"ttl_ms,omitempty"`
 
-	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges` and a store that keeps versions
-	// (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
-	// `store_lagging` if a store lags.
+	// WaitMs Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds. With `read` or `ranges`
+	// and a store that keeps versions (`multi_version`), also of the wait until every store has applied what was read:
+	// without it, such a Begin fails with `store_lagging` if a store lags.
 	//
 	// Example: 1000
 	WaitMs *int32 `json:"wait_ms,omitempty"`
@@ -1092,7 +1092,7 @@ type ReadRequest struct {
 	// Session Session token of an earlier response: wait until the store has applied what it covers.
 	Session *string `json:"session,omitempty"`
 
-	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent.
+	// WaitMs Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent.
 	//
 	// Example: 1000
 	WaitMs *int32 `json:"wait_ms,omitempty"`
@@ -1574,7 +1574,7 @@ type ListRowsParams struct {
 	// Consistency What the rows must include: `session` if absent
 	Consistency *Consistency `form:"consistency,omitempty" json:"consistency,omitempty"`
 
-	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent
+	// WaitMs Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent
 	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
 }
 
@@ -1586,7 +1586,7 @@ type GetRowParams struct {
 	// Consistency What the row must include: `session` if absent
 	Consistency *Consistency `form:"consistency,omitempty" json:"consistency,omitempty"`
 
-	// WaitMs Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent
+	// WaitMs Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent
 	WaitMs *int32 `form:"wait_ms,omitempty" json:"wait_ms,omitempty"`
 }
 

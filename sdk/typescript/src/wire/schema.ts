@@ -627,9 +627,9 @@ export interface components {
             ttl_ms?: number;
             /**
              * Format: int32
-             * @description Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges` and a store that keeps versions
-             *     (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails with
-             *     `store_lagging` if a store lags.
+             * @description Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds. With `read` or `ranges`
+             *     and a store that keeps versions (`multi_version`), also of the wait until every store has applied what was read:
+             *     without it, such a Begin fails with `store_lagging` if a store lags.
              * @example 1000
              */
             wait_ms?: number;
@@ -1252,7 +1252,7 @@ export interface components {
             session?: string;
             /**
              * Format: int32
-             * @description Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent.
+             * @description Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent.
              * @example 1000
              */
             wait_ms?: number;
@@ -3392,7 +3392,7 @@ export interface operations {
                 session?: string;
                 /** @description What the rows must include: `session` if absent */
                 consistency?: components["schemas"]["Consistency"];
-                /** @description Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent */
+                /** @description Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent */
                 wait_ms?: number;
             };
             header?: never;
@@ -3648,7 +3648,7 @@ export interface operations {
                 session?: string;
                 /** @description What the row must include: `session` if absent */
                 consistency?: components["schemas"]["Consistency"];
-                /** @description Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent */
+                /** @description Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds; 5000 if absent */
                 wait_ms?: number;
             };
             header?: never;

@@ -35,11 +35,10 @@ class BeginRequest:
         ttl_ms (int | Unset): Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only
             sets `expires_at`, and nothing
             ends the transaction earlier than the window of ids does.
-        wait_ms (int | Unset): Timeout of the wait for `session` or `consistency`, milliseconds. With `read` or `ranges`
-            and a store that keeps versions
-            (`multi_version`), also of the wait until every store has applied what was read: without it, such a Begin fails
-            with
-            `store_lagging` if a store lags. Example: 1000.
+        wait_ms (int | Unset): Timeout of the wait for `session`, `consistency` or a store that is being opened,
+            milliseconds. With `read` or `ranges`
+            and a store that keeps versions (`multi_version`), also of the wait until every store has applied what was read:
+            without it, such a Begin fails with `store_lagging` if a store lags. Example: 1000.
     """
 
     consistency: Consistency | Unset = UNSET

@@ -26,8 +26,8 @@ class ReadRequest:
         ranges (list[RangeRead] | Unset): Ranges to read.
         read (list[RowRead] | Unset): Rows to read.
         session (str | Unset): Session token of an earlier response: wait until the store has applied what it covers.
-        wait_ms (int | Unset): Timeout of the wait for `session` or `consistency`, milliseconds; 5000 if absent.
-            Example: 1000.
+        wait_ms (int | Unset): Timeout of the wait for `session`, `consistency` or a store that is being opened,
+            milliseconds; 5000 if absent. Example: 1000.
     """
 
     consistency: Consistency | Unset = UNSET
