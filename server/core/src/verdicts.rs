@@ -88,8 +88,7 @@ fn verdict_at(
         }
         Decision::Aborted { reason, first, count } => {
             let witnesses = outcome.witnesses.iter().skip(first as usize).take(count as usize);
-            let conflicts =
-                witnesses.filter_map(|witness| conflict_of(input, ix, &blamed(input, ix, witness))).collect();
+            let conflicts = witnesses.filter_map(|w| conflict_of(input, ix, &blamed(input, ix, reason, w))).collect();
             Some(Verdict::Aborted { epoch: input.epoch, reason, conflicts })
         }
         Decision::Replayed { .. } | Decision::BodyMismatch | Decision::Expired => None,
@@ -99,18 +98,19 @@ fn verdict_at(
 /// Returns the witness to show. A validator of snapshots may reject a transaction of which no read is stale, and then
 /// names none of them: the transaction names a snapshot of a multi-version store, and has read a row at a later version.
 /// That read is to blame, and the row's last writer, rather than the first operation.
-fn blamed(input: &EpochInput, ix: TxnIx, witness: &Witness) -> Witness {
+pub(crate) fn blamed(input: &EpochInput, ix: TxnIx, reason: Reason, witness: &Witness) -> Witness {
     let (batch, t) = input.locate(ix);
     let reads = &batch.reads[batch.reads_of(t)];
     let is_unchanged = |read: &Read| read.seen == witness.current;
-    if batch.txns[t].isolation != Isolation::Snapshot
-        || (witness.op, witness.stage) != (OpKind::Read, Stage::Validate)
-        || !reads.get(witness.index as usize).is_some_and(is_unchanged)
-    {
-        return *witness;
-    }
     let snapshot = batch.snapshots[batch.snapshots_of(t)].iter().map(|snapshot| snapshot.at).max();
-    let is_later = |read: &Read| read.seen.map(Version::epoch) > snapshot;
+    let Some(snapshot) = snapshot.filter(|_| {
+        (batch.txns[t].isolation, reason) == (Isolation::Snapshot, Reason::ReadConflict)
+            && (witness.op, witness.index, witness.stage) == (OpKind::Read, 0, Stage::Validate)
+            && reads.first().is_some_and(is_unchanged)
+    }) else {
+        return *witness;
+    };
+    let is_later = |read: &Read| read.seen.is_some_and(|seen| seen.epoch() > snapshot);
     match reads.iter().position(is_later) {
         Some(later) => Witness { index: later as u32, current: reads[later].seen, ..*witness },
         None => *witness,

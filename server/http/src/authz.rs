@@ -83,6 +83,26 @@ fn changes_configuration(method: &Method, pattern: &str, need: Need) -> bool {
     is_of_operators && !reads && !pattern.starts_with("/v1/admin/keys")
 }
 
+/// A change of the configuration that a caller requests. Logged when the request ends, also if its client disconnects: the
+/// change may be made all the same.
+struct RequestedChange {
+    by: Arc<Principal>,
+    method: Method,
+    path: String,
+    /// The response's; `None` if the client has disconnected before.
+    status: Option<StatusCode>,
+}
+
+impl Drop for RequestedChange {
+    fn drop(&mut self) {
+        let RequestedChange { by, method, path, status } = self;
+        let (by, namespace) = (&by.name, &by.namespace_name);
+        let status =
+            status.map_or("none, because the client disconnected".to_owned(), |status| status.as_str().to_owned());
+        tracing::info!(by, namespace, %method, path, status, "a change of the configuration was requested");
+    }
+}
+
 /// Returns whether a route is open to unauthenticated callers.
 pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
     need(method, pattern) == Need::Nobody
@@ -171,14 +191,19 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         .extensions()
         .get::<MatchedPath>()
         .filter(|pattern| changes_configuration(request.method(), pattern.as_str(), need));
-    let change = change.map(|_| (request.method().clone(), request.uri().path().to_owned()));
+    let mut change = change.map(|_| RequestedChange {
+        by: Arc::clone(&principal),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        status: None,
+    });
     let answering = Answering { permit: Some(permit), waits_on: waits_on.then_some(&app.service) };
     let response = next.run(request);
     let response = if decides { response.await } else { while_admitted(&app, &token, response).await };
-    if let Some((method, path)) = change {
-        let (by, namespace, status) = (&principal.name, &principal.namespace_name, response.status().as_u16());
-        tracing::info!(by, namespace, %method, path, status, "a change of the configuration was requested");
+    if let Some(change) = &mut change {
+        change.status = Some(response.status());
     }
+    drop(change);
     let Some(permit) = answering.answered() else { return response };
     if let Some(duplex) = response.extensions().get::<Duplex>() {
         // The stream checks the credential itself, and ends with a problem. It also knows when everything it took in is

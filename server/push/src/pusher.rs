@@ -58,6 +58,9 @@ pub(crate) const TRACE_HEADER: &str = "traceparent";
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// A push is busy if its batches have at least this many records.
 const BUSY_RECORDS: usize = 32;
+/// Number of reasons of one interruption that are reported at once, and the interval between further ones.
+const REASONS_MAX: u32 = 4;
+const REASONS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The parts of a push.
 pub struct PushParts {
@@ -89,8 +92,24 @@ pub struct Pusher {
     /// Maximum number of records of the next batch: below the configured limit while the storage makes no progress with
     /// more.
     records_max: usize,
-    /// The last reason of an interruption that was reported to the sink; `None` while the storage works.
-    interrupted: Option<String>,
+    /// The interruption that was reported to the sink; `None` while the storage works.
+    interrupted: Option<Interruption>,
+}
+
+/// An interruption, as last reported.
+struct Interruption {
+    text: String,
+    /// Reports since the storage last worked.
+    reports: u32,
+    at: Instant,
+}
+
+impl Interruption {
+    /// Returns whether another reason is reported as well: "connection closed" may come first, and "password authentication
+    /// failed" with the next attempt. A receiver may give a new reason each time, so most of those are not.
+    fn reports(&self, text: &str) -> bool {
+        self.text != text && (self.reports < REASONS_MAX || self.at.elapsed() >= REASONS_INTERVAL)
+    }
 }
 
 /// Why pushing was interrupted.
@@ -199,11 +218,18 @@ impl Pusher {
     /// storage has requested.
     fn back_off(&mut self, attempts: u32, text: String) -> Option<Duration> {
         let asked = self.parts.transport.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
-        // "Connection closed" may come first, and "password authentication failed" with the next attempt.
-        if self.interrupted.as_ref() != Some(&text) {
-            self.parts.sink.interrupted(self.parts.store, &text);
-            self.interrupted = Some(text.clone());
-        }
+        let before = self.interrupted.take();
+        self.interrupted = Some(match before {
+            Some(before) if !before.reports(&text) => before,
+            before => {
+                self.parts.sink.interrupted(self.parts.store, &text);
+                Interruption {
+                    text: text.clone(),
+                    reports: before.map_or(0, |before| before.reports) + 1,
+                    at: Instant::now(),
+                }
+            }
+        });
         let options = &self.parts.options;
         let step = options.backoff_min.saturating_mul(1 << attempts.saturating_sub(1).min(16));
         let step = step.clamp(Duration::from_millis(1), options.backoff_max.max(Duration::from_millis(1)));

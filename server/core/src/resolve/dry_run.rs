@@ -19,7 +19,7 @@ use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_
 use crate::resolve::validate;
 use crate::state::id_table::ScopedId;
 use crate::state::map::{Entry, NO_SLOT};
-use crate::verdicts::conflict_of;
+use crate::verdicts::{blamed, conflict_of};
 
 /// The only transaction of a pretended epoch.
 const ONLY: TxnIx = TxnIx(0);
@@ -88,6 +88,7 @@ impl Resolver {
             Witness { current: self.range_changed_in(batch, index, at), ..witness }
         });
         let txn = TxnIx(index as u32);
+        let witness = witness.map(|witness| blamed(input, txn, reason, &witness));
         let conflicts = witness.and_then(|witness| conflict_of(input, txn, &witness)).into_iter().collect();
         Verdict::Aborted { epoch: complete, reason, conflicts }
     }

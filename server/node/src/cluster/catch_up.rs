@@ -31,6 +31,13 @@ pub struct CatchUp {
     since_start: AtomicBool,
 }
 
+impl CatchUp {
+    /// Returns whether the node has decided everything that was acknowledged before it started.
+    fn has_caught_up(&self) -> bool {
+        self.since_start.load(Ordering::Acquire)
+    }
+}
+
 impl NodeService {
     /// Waits until everything that a request must include is visible in all `stores`. Returns its deadline.
     pub(crate) async fn until_fresh(&self, stores: &[StoreId], freshness: Freshness) -> Result<Instant, ServiceError> {
@@ -50,7 +57,7 @@ impl NodeService {
         } else if let Some(session) = session {
             self.check_session(session, until).await?;
         }
-        if self.joined.is_some() && !self.catch_up.since_start.load(Ordering::Relaxed) {
+        if self.joined.is_some() && !self.catch_up.has_caught_up() {
             let unknown = |reason| ServiceError::Unavailable {
                 detail: format!(
                     "this node has just started, and cannot tell yet what it acknowledged before: {reason}"
@@ -101,7 +108,8 @@ impl NodeService {
     /// Returns whether the transaction may have seen epochs on another node that this node has not decided yet.
     pub(crate) fn may_have_seen_more(&self, txn: &TxnRequest) -> bool {
         // No node is ahead of a single node.
-        self.joined.is_some() && txn.seen().is_none_or(|seen| seen > self.shared.progress.last())
+        self.joined.is_some()
+            && (!self.catch_up.has_caught_up() || txn.seen().is_none_or(|seen| seen > self.shared.progress.last()))
     }
 
     /// Returns the last epoch that includes everything acknowledged on any node before now, once this node has decided
@@ -116,7 +124,7 @@ impl NodeService {
         metrics.fresh_reads.inc();
         match timeout_at(until.into(), answer).await {
             Ok(Ok(Some(epoch))) => {
-                self.catch_up.since_start.store(true, Ordering::Relaxed);
+                self.catch_up.since_start.store(true, Ordering::Release);
                 Ok(epoch)
             }
             _ => {

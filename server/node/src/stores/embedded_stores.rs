@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
+use tribunal_log::Located;
 use tribunal_push::{ApplyObserver, EmbeddedStore, EpochSource};
 use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
 
@@ -77,7 +78,12 @@ impl EmbeddedStores {
             let open = places.by_store.iter().filter(|(_, place)| place.awaited);
             open.filter_map(|(id, place)| Some((*id, place.open.as_ref()?.flushed()))).collect()
         };
-        let lacked = |(store, flushed)| Some((store, self.records.epoch_after(store, flushed)?));
+        // Only the log is consulted, which finds a record without a scan: an epoch that it does not contain yet cannot be
+        // truncated.
+        let lacked = |(store, flushed)| match self.records.log.locate(store, flushed) {
+            Ok(Located::Epoch(epoch)) => Some((store, epoch)),
+            Ok(Located::Head | Located::Truncated { .. }) | Err(_) => None,
+        };
         awaited.into_iter().filter_map(lacked).collect()
     }
 

@@ -1,7 +1,7 @@
 //! Reads of embedded stores: rows and ranges of several stores, all at one epoch that includes every acknowledged commit.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 use tokio::time::timeout_at;
@@ -18,6 +18,8 @@ use crate::stores::range_reads::read_ranges;
 const ROWS_IN_PLACE_MAX: usize = 64;
 /// When to retry if a store is not open yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
+/// Interval at which a waiting read looks whether its stores are open.
+const OPENING_POLL: Duration = Duration::from_millis(UNREPORTED_RETRY_MS);
 
 /// Reads rows. Cheap to clone.
 #[derive(Clone)]
@@ -67,26 +69,17 @@ impl RowReader {
     /// # Errors
     /// See [`tribunal_service::StoreApi::read`].
     pub async fn read_by(&self, query: &ReadQuery, deadline: Instant) -> Result<ReadAnswer, ServiceError> {
-        let read = self.read(query).await;
-        if !is_lagging(&read) {
-            return read;
-        }
-        let progress = &self.records.progress;
-        let (mut changes, mut ended) = (progress.subscribe(), progress.ended());
-        loop {
-            changes.borrow_and_update();
-            let read = self.read(query).await;
-            if !is_lagging(&read) {
+        let mut read = self.read(query).await;
+        let mut ended = self.records.progress.ended();
+        // A store that cannot be opened changes no progress, so the reason is found by looking.
+        while is_lagging(&read) && Instant::now() < deadline {
+            let look = deadline.min(Instant::now() + OPENING_POLL);
+            if timeout_at(look.into(), ended.wait_for(|ended| *ended)).await.is_ok() {
                 return read;
             }
-            let changed = tokio::select! {
-                changed = timeout_at(deadline.into(), changes.changed()) => matches!(changed, Ok(Ok(()))),
-                _ = ended.wait_for(|ended| *ended) => false,
-            };
-            if !changed {
-                return read;
-            }
+            read = self.read(query).await;
         }
+        read
     }
 
     /// Reads rows and ranges of `stores`, which the query names; `None` if that takes the disk and must not.
