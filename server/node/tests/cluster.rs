@@ -203,7 +203,7 @@ fn a_minority_decides_nothing_and_says_so() {
     assert!(refused.status == 503 && refused.body["detail"].to_string().contains("majority"), "{}", refused.body);
     let batch = left.post_lines("/v1/txns/batch-commit", &[json!({"txn_id": new_id(), "reads": read["reads"]})]);
     assert!(batch.body.to_string().contains("majority"), "{}", batch.body);
-    // Retried commits may have been decided; new ones certainly were not.
+    // A commit that was decided keeps its verdict; new ones are certainly not decided.
     let known = json!({"txn_id": known, "writes": insert("known")["writes"]});
     let txns: Vec<Value> = (0..100)
         .map(|n| match n {
@@ -213,8 +213,9 @@ fn a_minority_decides_nothing_and_says_so() {
         .collect();
     let batch = left.post("/v1/txns/batch-commit", &json!({"txns": txns})).body;
     for (n, result) in batch["results"].as_array().expect("results").iter().enumerate() {
-        let code = if n == 40 { "outcome_unknown" } else { "unavailable" };
-        assert_eq!(result["problem"]["code"], code, "{n}: {result}");
+        let (status, code) = (result["status"].as_str(), result["problem"]["code"].as_str());
+        let expected = if n == 40 { (Some("committed"), None) } else { (None, Some("unavailable")) };
+        assert_eq!((status.filter(|_| n == 40), code), expected, "{n}: {result}");
         assert_eq!(result["txn_id"], txns[n]["txn_id"]);
     }
     let fresh = left.post("/v1/txns", &json!({"stores": ["kv"], "consistency": "fresh", "wait_ms": 300}));

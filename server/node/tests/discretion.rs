@@ -101,7 +101,11 @@ fn a_tenants_storage_does_not_make_the_node_unready_for_others() {
     let node = serve(dir.path(), &more);
     let ready = call(&node, &root, "GET", "/readyz", None);
     assert_eq!((ready.status, &ready.body["ready"]), (200, &json!(true)), "{}", ready.body);
-    assert!(ready.body["reasons"].to_string().contains("store `far` has not reported"), "{}", ready.body);
+    assert!(
+        ready.body["reasons"].to_string().contains("store `far` of namespace `shop` has not reported"),
+        "{}",
+        ready.body
+    );
     let metrics = call(&node, &root, "GET", "/metrics", None).body;
     assert!(metrics.as_str().unwrap().contains("\ntribunal_ready 1\n"), "{metrics}");
 }
