@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -217,5 +218,54 @@ func TestAContextEndsFollowWhereverItWaits(t *testing.T) {
 		if took := time.Since(begun); took > 5*time.Second {
 			t.Error(url, took)
 		}
+	}
+}
+
+// A connection that was accepted and closed is not the end of a log, whose error is io.EOF.
+func TestAConnectionThatIsClosedIsNotTheEndOfALog(t *testing.T) {
+	client, err := New(answering(t, ""), Options{Retry: RetryPolicy{AttemptsMax: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := client.Log("kv", LogOptions{Wait: -1})
+	_, next := reader.Next(t.Context())
+	ends := map[string]error{"Next": next}
+	for _, err := range reader.All(t.Context()) {
+		ends["All"] = err
+	}
+	for _, err := range reader.Follow(t.Context()) {
+		ends["Follow"] = err
+	}
+	_, ends["State"] = client.State(t.Context(), "kv")
+	for name, err := range ends {
+		var unavailable *Unavailable
+		if !errors.As(err, &unavailable) || errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(ends) != 4 {
+		t.Error(ends)
+	}
+}
+
+func TestACommitThatMayHaveBeenTakenIsInDoubtWhateverTheAddressSpeaks(t *testing.T) {
+	plain := newScripted(t, func(string, int) (int, string) { return 200, `{"stores":[]}` }, httptest.NewServer)
+	over := answering(t, "\x15\x03\x03\x00\x02\x02\x32")
+	noTLS := strings.Replace(answering(t, "no TLS"), "http:", "https:", 1)
+	for url, isSent := range map[string]bool{over: true, noTLS: false} {
+		client := clientOf(t, Options{NoCoalesce: true}, url)
+		_, err := client.Commit(t.Context(), preparedOf(t, client))
+		var unknown *OutcomeUnknown
+		var misuse *Misuse
+		if errors.As(err, &unknown) != isSent || errors.As(err, &misuse) == isSent {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	client := clientOf(t, Options{}, strings.Replace(plain.URL, "http:", "https:", 1))
+	stream := client.CommitStream()
+	defer stream.Close()
+	var misuse *Misuse
+	if _, err := stream.Commit(t.Context(), preparedOf(t, client)); !errors.As(err, &misuse) {
+		t.Error(err)
 	}
 }

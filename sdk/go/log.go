@@ -244,7 +244,7 @@ func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, e
 			} else {
 				record, err = r.next(ctx, time.Time{})
 			}
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF {
 				if ends {
 					return
 				}
