@@ -175,9 +175,40 @@ func TestFollowOutlivesWhatEndsASingleCall(t *testing.T) {
 }
 
 func TestFollowGivesUpAfterTheTimeToReconnect(t *testing.T) {
-	client := clientOf(t, Options{}, deadEndpoint(t))
-	begun := time.Now()
+	service := newLogService(t, logScript{pieces: []string{logBeat(1), logRecord(1)}, after: "break"})
+	client := clientOf(t, Options{}, service.URL)
+	begun, records := time.Now(), 0
 	for _, err := range client.Log("kv", LogOptions{ReconnectFor: 300 * time.Millisecond}).Follow(t.Context()) {
+		var unavailable *Unavailable
+		if err == nil {
+			records++
+			service.Close()
+		} else if !errors.As(err, &unavailable) {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(begun); records != 1 || took > 5*time.Second {
+		t.Error(records, took)
+	}
+	for _, err := range client.Log("kv", LogOptions{ReconnectFor: -1}).Follow(t.Context()) {
+		var misuse *Misuse
+		if !errors.As(err, &misuse) {
+			t.Error(err)
+		}
+	}
+	log, asked := client.Log("kv", LogOptions{}), int32(30_000)
+	busy := &Unavailable{Problem: &Problem{RetryAfterMs: &asked}}
+	for failed := range 60 {
+		if pause, again := log.pause(failed+1, time.Time{}, busy); !again || pause != 2*time.Second {
+			t.Error(failed, pause, again)
+		}
+	}
+}
+
+func TestFollowEndsAfterTheAttemptsOfAReadIfItHasReachedNoEndpoint(t *testing.T) {
+	log := clientOf(t, Options{}, deadEndpoint(t)).Log("kv", LogOptions{})
+	begun := time.Now()
+	for _, err := range log.Follow(t.Context()) {
 		var unavailable *Unavailable
 		if !errors.As(err, &unavailable) {
 			t.Error(err)
@@ -186,17 +217,31 @@ func TestFollowGivesUpAfterTheTimeToReconnect(t *testing.T) {
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Error(took)
 	}
-	for _, err := range client.Log("kv", LogOptions{ReconnectFor: -1}).Follow(t.Context()) {
-		var misuse *Misuse
-		if !errors.As(err, &misuse) {
+}
+
+func TestEachFollowHasTheTimeToReconnect(t *testing.T) {
+	service := newLogService(t, logScript{status: 503, code: "unavailable"}, logScript{status: 410, code: "log_truncated"})
+	log := clientOf(t, Options{}, service.URL).Log("kv", LogOptions{})
+	// An earlier one has ended during an outage.
+	log.lostAt, log.reached = time.Now().Add(-time.Hour), true
+	for _, err := range log.Follow(t.Context()) {
+		if told(err) != "mistake log_truncated" {
 			t.Error(err)
 		}
 	}
-	log := client.Log("kv", LogOptions{})
-	for failed := range 60 {
-		if pause, again := log.pause(failed+1, time.Time{}, &Unavailable{}); !again || pause > 2*time.Second {
-			t.Error(failed, pause, again)
+}
+
+func TestFollowWaitsAlsoIfNextDoesNot(t *testing.T) {
+	idle := logScript{pieces: []string{logBeat(1), logEnd("idle")}}
+	service := newLogService(t, idle, logScript{status: 410, code: "log_truncated"})
+	log := clientOf(t, Options{}, service.URL).Log("kv", LogOptions{Wait: -1})
+	for _, err := range log.Follow(t.Context()) {
+		if told(err) != "mistake log_truncated" {
+			t.Error(err)
 		}
+	}
+	if asked := service.requests(); len(asked) != 2 || strings.Contains(asked[0], "wait_ms=0&") {
+		t.Error(asked)
 	}
 }
 
