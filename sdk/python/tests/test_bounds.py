@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tribunal_client import (
@@ -17,12 +19,15 @@ from tribunal_client import (
     Client,
     KeyRange,
     Misuse,
+    OutcomeUnknown,
     RangeReads,
     RowReads,
     Transaction,
     TransactionAborted,
     Unavailable,
 )
+
+from tribunal_client.exchange import NoReply, no_reply
 
 from .endpoints import Start, works
 from .scripted import OVERLOADED, Service, aborted, begun, make_certificate
@@ -189,6 +194,37 @@ def test_an_address_with_the_wrong_scheme_is_a_misuse(tmp_path: Path, url: str) 
         with pytest.raises(Misuse, match=text):
             asyncio.run(main())
     over_tls.stop()
+
+
+def test_a_commit_that_may_have_been_taken_is_in_doubt_whatever_the_address_speaks(url: str, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    over_tls = Alert()
+    wrong: list[tuple[str, type[Exception]]] = [
+        (over_tls.url, OutcomeUnknown),
+        (url.replace("http:", "https:"), Misuse),
+    ]
+    for address, error in wrong:
+
+        async def main(address: str = address) -> None:
+            async with AsyncClient(address, ca_file=certificate) as client:
+                txn = client.begin_local()
+                txn.put("kv", "a", 1)
+                await txn.commit()
+
+        with Client(address, ca_file=certificate) as client, pytest.raises(error, match="does the service speak TLS"):
+            txn = client.begin_local()
+            txn.put("kv", "a", 1)
+            txn.commit()
+        with pytest.raises(error, match="does the service speak TLS"):
+            asyncio.run(main())
+    over_tls.stop()
+
+
+def test_only_a_connection_that_cannot_be_made_tells_that_its_address_is_wrong() -> None:
+    request = httpx.Request("POST", "https://localhost:1/v1")
+    broken = httpx.ReadError("[SSL: RECORD_LAYER_FAILURE] record layer failure", request=request)
+    broken.__cause__ = ssl.SSLError(1, str(broken))
+    assert no_reply(broken) == NoReply(f"https://localhost:1: {broken}", never_sent=False)
 
 
 class Alert:

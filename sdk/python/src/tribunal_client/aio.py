@@ -23,7 +23,7 @@ from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
 from .flow import TOGETHER_MAX, TOO_LATE, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
-from .log import RECONNECT_S, Cursor, LogRecord
+from .log import RECONNECT_S, WAIT_S, Cursor, LogRecord
 from .pool import AsyncPool
 from .reads import ReadOptions
 from .response_stream import AsyncResponseStream, may_be_silent
@@ -347,7 +347,7 @@ class AsyncClient:
         *,
         log: str | None = None,
         follow: bool = True,
-        wait_s: float = 10.0,
+        wait_s: float = WAIT_S,
         page_max: int | None = None,
         reconnect_s: float = RECONNECT_S,
     ) -> AsyncLogReader:
@@ -359,7 +359,7 @@ class AsyncClient:
             log: the log that `after` is a position of: `log_id` of the reader that returned it. Reading fails with code
                 `log_replaced` if the log of the service was salvaged or replaced since.
             follow: whether an iteration waits for further records, or stops at the end of the log.
-            wait_s: how long `next` waits for a record, seconds.
+            wait_s: how long `next` waits for a record, seconds. With 0, an iteration that follows the log waits 10 s.
             page_max: maximum number of records of one response, at most 10,000; none by default.
             reconnect_s: how long an iteration that follows the log tries to reach an endpoint, seconds, before it
                 raises the last error.
@@ -660,6 +660,7 @@ class AsyncLogReader(Cursor):
         if not self._follow:
             # Only a stream that was opened without a wait tells where the log ends.
             await self.close()
+        self._lost_at = None
         stop = self._stop
         try:
             while not stop.is_set:

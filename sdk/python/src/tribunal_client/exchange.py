@@ -115,16 +115,17 @@ def _endpoint(url: httpx.URL) -> str:
 def no_reply(error: httpx.TransportError) -> NoReply:
     """Classify a failure of the network."""
     text = f"{_endpoint(error.request.url)}: {str(error) or type(error).__name__}"
-    mistake = _mistake(error, text)
-    if mistake is not None:
-        return NoReply(text, never_sent=True, mistake=mistake)
     never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    return NoReply(text, never_sent=never_sent, no_connection=isinstance(error, httpx.PoolTimeout))
+    # Also with a mistake, a commit may have been sent: something on the way may answer in its own way.
+    return NoReply(
+        text, never_sent, mistake=_mistake(error, text), no_connection=isinstance(error, httpx.PoolTimeout)
+    )
 
 
 def _mistake(error: httpx.TransportError, text: str) -> str | None:
     """Tell what is wrong with the address or the trust, if that is why there is no response."""
-    cause: BaseException | None = error
+    # An established connection that breaks tells nothing about the address.
+    cause: BaseException | None = error if isinstance(error, httpx.ConnectError) else None
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"the server's certificate is not trusted: {text}; name its authority in `ca_file`"
