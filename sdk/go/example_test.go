@@ -154,12 +154,12 @@ func ExampleClient_State() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(copyOf(context.Background(), client, func(copied map[string]json.RawMessage, write tribunal.LogWrite) {
+	fmt.Println(storeCopy(context.Background(), client, func(copied map[string]json.RawMessage, write tribunal.LogWrite) {
 		copied[write.Key] = write.Value
 	}))
 }
 
-func copyOf(ctx context.Context, client *tribunal.Client, apply func(map[string]json.RawMessage, tribunal.LogWrite)) error {
+func storeCopy(ctx context.Context, client *tribunal.Client, apply func(map[string]json.RawMessage, tribunal.LogWrite)) error {
 	// As in the README.
 	copied := map[string]json.RawMessage{}
 	state, err := client.State(ctx, "kv")
