@@ -24,6 +24,8 @@ from tribunal_client import (
     Unavailable,
 )
 from tribunal_client.log import Cursor
+from tribunal_client.response_stream import AsyncResponseStream
+from tribunal_client.stops import AsyncStop
 from tribunal_client.wire.models import Problem
 
 from .holding import problem
@@ -194,6 +196,81 @@ def test_a_close_in_another_task_ends_an_iteration(proxy: Proxy, closed: str, wa
             await asyncio.wait_for(following, 5)
 
     asyncio.run(main())
+
+
+def test_a_follower_that_reconnects_while_its_client_is_closed_ends() -> None:
+    service = LogService(*[Script(refuse=(503, "unavailable"))] * 100)
+    ended: list[BaseException | None] = []
+    client = Client(service.url)
+    close = client._http.close
+
+    def close_slowly() -> None:
+        close()
+        time.sleep(0.5)
+
+    def follow() -> None:
+        try:
+            for _ in client.log("kv"):
+                pass
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    client._http.close = close_slowly  # type: ignore[method-assign]
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    while len(service.asked) < 3:
+        time.sleep(0.01)
+    client.close()
+    thread.join(5)
+    assert ended == [None]
+
+    async def main() -> None:
+        tasks = AsyncClient(service.url)
+        aclose = tasks._http.aclose
+
+        async def aclose_slowly() -> None:
+            await aclose()
+            await asyncio.sleep(0.5)
+
+        async def follow() -> None:
+            async for _ in tasks.log("kv"):
+                pass
+
+        tasks._http.aclose = aclose_slowly  # type: ignore[method-assign]
+        before = len(service.asked)
+        following = asyncio.create_task(follow())
+        while len(service.asked) < before + 3:
+            await asyncio.sleep(0.01)
+        await tasks.close()
+        await asyncio.wait_for(following, 5)
+
+    asyncio.run(main())
+    service.stop()
+
+
+def test_a_stream_that_opens_when_its_task_is_cancelled_is_closed() -> None:
+    closed: list[str] = []
+
+    class Opened(AsyncResponseStream):
+        def __init__(self) -> None:
+            pass
+
+        async def close(self) -> None:
+            closed.append("closed")
+
+    async def main() -> None:
+        async def opening() -> Opened:
+            await asyncio.sleep(0.05)
+            asyncio.get_running_loop().call_soon(waiting.cancel)
+            return Opened()
+
+        waiting = asyncio.create_task(AsyncStop().outcome_of(opening()))
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
+    assert closed == ["closed"]
 
 
 def test_a_close_ends_a_wait_and_an_iteration_that_closes_its_reader(client: Client, prefix: str) -> None:

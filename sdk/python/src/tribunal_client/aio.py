@@ -148,9 +148,12 @@ class AsyncClient:
         await self._close()
 
     async def _close(self) -> None:
-        # Before the readers are closed, so that none of them connects again.
+        readers = list(self._readers)
+        # In this order none of them connects again, and none finds the client closed while it waits.
+        for reader in readers:
+            reader._end_wait()
         await self._http.aclose()
-        for reader in list(self._readers):
+        for reader in readers:
             await reader.close()
         # The connections that the readers had.
         await self._pool.aclose()
@@ -629,6 +632,13 @@ class AsyncLogReader(Cursor):
                 await self._client._perform(self._close())
                 return None
 
+    def _end_wait(self) -> None:
+        """End what another task waits for, before the client is closed."""
+        if self._client._is_inherited or self._client._is_elsewhere:
+            self._stop.is_set = True
+        else:
+            self._stop.set()
+
     async def close(self) -> None:
         """End the stream, if one is open, and the iteration or `next` of another task. The reader can be used again."""
         if self._client._is_inherited:
@@ -683,6 +693,9 @@ class AsyncStateImage(Image):
     def __init__(self, client: AsyncClient, stream: LogStream, head: dict[str, Any]) -> None:
         super().__init__(stream, head)
         self._client = client
+
+    def _end_wait(self) -> None:
+        """Nothing: its stream is ended by `close`."""
 
     async def close(self) -> None:
         """End the stream. An iteration that has not reached its end raises an error."""

@@ -138,7 +138,9 @@ class Client:
         """Close the connections, and what reads a log or a state image: iterations over a log end."""
         with self._readers_lock:
             readers = list(self._readers)
-        # Before the readers are closed, so that none of them connects again.
+        # In this order none of them connects again, and none finds the client closed while it waits.
+        for reader in readers:
+            reader._end_wait()
         self._http.close()
         for reader in readers:
             reader.close()
@@ -475,7 +477,8 @@ class Client:
                 case Open() | Pull() | Sleep() if stop is not None and stop.is_set:
                     error = Stopped()
                 case Send() | Open() if self._http.is_closed:
-                    error = Misuse("the client is closed")
+                    ended = stop is not None and stop.is_set
+                    error = Stopped() if ended else Misuse("the client is closed")
                 case Send(request, timeout_s, connection_s):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
@@ -628,6 +631,10 @@ class LogReader(Cursor):
                 self._client._perform(self._close())
                 return None
 
+    def _end_wait(self) -> None:
+        """End what another thread waits for, before the client is closed."""
+        self._stop.set()
+
     def close(self) -> None:
         """End the stream, if one is open, and the iteration or `next` of another thread.
 
@@ -687,6 +694,9 @@ class StateImage(Image):
         super().__init__(stream, head)
         self._client = client
         self._lock = threading.RLock()
+
+    def _end_wait(self) -> None:
+        """Nothing: its stream is ended by `close`."""
 
     def close(self) -> None:
         """End the stream. An iteration that has not reached its end raises an error."""
