@@ -28,7 +28,7 @@ from .pool import AsyncPool
 from .reads import ReadOptions
 from .response_stream import AsyncResponseStream, may_be_silent
 from .service import Ran, Result, Service
-from .state import Image
+from .state import Head, Image
 from .stops import AsyncStop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -495,10 +495,10 @@ class AsyncClient:
                     error = Stopped()
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
-                case Send(request, timeout_s, connection_s):
+                case Send(request, timeout_s, connection_s, until):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                        bounds = {DEADLINE: Deadline(timeout_s)}
+                        bounds = {DEADLINE: Deadline(timeout_s, until)}
                         result = await self._http.request(**request, timeout=timeout, extensions=bounds)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
@@ -507,9 +507,9 @@ class AsyncClient:
                         result = await self._coalescers[kind].submit(item)
                     except TimeoutError:
                         result = NoReply(TOO_LATE, never_sent=True)
-                case Open(request, timeout_s, connection_s, silence_s):
+                case Open(request, timeout_s, connection_s, silence_s, until):
                     timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                    opening = self._opened(request, timeout, Deadline(timeout_s), silence_s)
+                    opening = self._opened(request, timeout, Deadline(timeout_s, until), silence_s)
                     try:
                         result = await (opening if stop is None else stop.outcome_of(opening))
                     except Stopped as stopped:
@@ -690,7 +690,7 @@ class AsyncStateImage(Image):
     An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
     """
 
-    def __init__(self, client: AsyncClient, stream: LogStream, head: dict[str, Any]) -> None:
+    def __init__(self, client: AsyncClient, stream: LogStream, head: Head) -> None:
         super().__init__(stream, head)
         self._client = client
 

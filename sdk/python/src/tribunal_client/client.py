@@ -30,7 +30,7 @@ from .pool import Pool
 from .reads import ReadOptions
 from .response_stream import ResponseStream, may_be_silent
 from .service import Ran, Result, Service
-from .state import Image
+from .state import Head, Image
 from .stops import Stop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -479,10 +479,10 @@ class Client:
                 case Send() | Open() if self._http.is_closed:
                     ended = stop is not None and stop.is_set
                     error = Stopped() if ended else Misuse("the client is closed")
-                case Send(request, timeout_s, connection_s):
+                case Send(request, timeout_s, connection_s, until):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                        bounds = {DEADLINE: Deadline(timeout_s)}
+                        bounds = {DEADLINE: Deadline(timeout_s, until)}
                         result = self._http.request(**request, timeout=timeout, extensions=bounds)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
@@ -493,10 +493,10 @@ class Client:
                         result = self._coalescers[kind].submit(item)
                     except TimeoutError:
                         result = NoReply(TOO_LATE, never_sent=True)
-                case Open(request, timeout_s, connection_s, silence_s):
+                case Open(request, timeout_s, connection_s, silence_s, until):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                        opening = partial(self._opened, request, timeout, Deadline(timeout_s), silence_s)
+                        opening = partial(self._opened, request, timeout, Deadline(timeout_s, until), silence_s)
                         result = opening() if stop is None else stop.outcome_of(opening)
                     except Stopped as stopped:
                         error = stopped
@@ -690,7 +690,7 @@ class StateImage(Image):
     An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
     """
 
-    def __init__(self, client: Client, stream: LogStream, head: dict[str, Any]) -> None:
+    def __init__(self, client: Client, stream: LogStream, head: Head) -> None:
         super().__init__(stream, head)
         self._client = client
         self._lock = threading.RLock()

@@ -74,10 +74,10 @@ Reply = Answer[T] | Refusal | NoReply
 
 
 def ask(
-    request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float, connection_s: float
+    request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float, connection_s: float, until: float
 ) -> Flow[Reply[T]]:
     """Send a request, for which a connection may have to become free first, and read its response."""
-    response = yield Send(request, timeout_s, connection_s)
+    response = yield Send(request, timeout_s, connection_s, until)
     if isinstance(response, NoReply):
         return response
     if not response.is_success:
@@ -117,9 +117,7 @@ def no_reply(error: httpx.TransportError) -> NoReply:
     text = f"{_endpoint(error.request.url)}: {str(error) or type(error).__name__}"
     never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     # Also with a mistake, a commit may have been sent: something on the way may answer in its own way.
-    return NoReply(
-        text, never_sent, mistake=_mistake(error, text), no_connection=isinstance(error, httpx.PoolTimeout)
-    )
+    return NoReply(text, never_sent, mistake=_mistake(error, text), no_connection=isinstance(error, httpx.PoolTimeout))
 
 
 def _mistake(error: httpx.TransportError, text: str) -> str | None:
