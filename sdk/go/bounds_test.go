@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -174,9 +175,40 @@ func TestFollowOutlivesWhatEndsASingleCall(t *testing.T) {
 }
 
 func TestFollowGivesUpAfterTheTimeToReconnect(t *testing.T) {
-	client := clientOf(t, Options{}, deadEndpoint(t))
-	begun := time.Now()
+	service := newLogService(t, logScript{pieces: []string{logBeat(1), logRecord(1)}, after: "break"})
+	client := clientOf(t, Options{}, service.URL)
+	begun, records := time.Now(), 0
 	for _, err := range client.Log("kv", LogOptions{ReconnectFor: 300 * time.Millisecond}).Follow(t.Context()) {
+		var unavailable *Unavailable
+		if err == nil {
+			records++
+			service.Close()
+		} else if !errors.As(err, &unavailable) {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(begun); records != 1 || took > 5*time.Second {
+		t.Error(records, took)
+	}
+	for _, err := range client.Log("kv", LogOptions{ReconnectFor: -1}).Follow(t.Context()) {
+		var misuse *Misuse
+		if !errors.As(err, &misuse) {
+			t.Error(err)
+		}
+	}
+	log, asked := client.Log("kv", LogOptions{}), int32(30_000)
+	busy := &Unavailable{Problem: &Problem{RetryAfterMs: &asked}}
+	for failed := range 60 {
+		if pause, again := log.pause(failed+1, time.Time{}, busy); !again || pause != 2*time.Second {
+			t.Error(failed, pause, again)
+		}
+	}
+}
+
+func TestFollowEndsAfterTheAttemptsOfAReadIfItHasReachedNoEndpoint(t *testing.T) {
+	log := clientOf(t, Options{}, deadEndpoint(t)).Log("kv", LogOptions{})
+	begun := time.Now()
+	for _, err := range log.Follow(t.Context()) {
 		var unavailable *Unavailable
 		if !errors.As(err, &unavailable) {
 			t.Error(err)
@@ -185,17 +217,31 @@ func TestFollowGivesUpAfterTheTimeToReconnect(t *testing.T) {
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Error(took)
 	}
-	for _, err := range client.Log("kv", LogOptions{ReconnectFor: -1}).Follow(t.Context()) {
-		var misuse *Misuse
-		if !errors.As(err, &misuse) {
+}
+
+func TestEachFollowHasTheTimeToReconnect(t *testing.T) {
+	service := newLogService(t, logScript{status: 503, code: "unavailable"}, logScript{status: 410, code: "log_truncated"})
+	log := clientOf(t, Options{}, service.URL).Log("kv", LogOptions{})
+	// An earlier one has ended during an outage.
+	log.lostAt, log.reached = time.Now().Add(-time.Hour), true
+	for _, err := range log.Follow(t.Context()) {
+		if told(err) != "mistake log_truncated" {
 			t.Error(err)
 		}
 	}
-	log := client.Log("kv", LogOptions{})
-	for failed := range 60 {
-		if pause, again := log.pause(failed+1, time.Time{}, &Unavailable{}); !again || pause > 2*time.Second {
-			t.Error(failed, pause, again)
+}
+
+func TestFollowWaitsAlsoIfNextDoesNot(t *testing.T) {
+	idle := logScript{pieces: []string{logBeat(1), logEnd("idle")}}
+	service := newLogService(t, idle, logScript{status: 410, code: "log_truncated"})
+	log := clientOf(t, Options{}, service.URL).Log("kv", LogOptions{Wait: -1})
+	for _, err := range log.Follow(t.Context()) {
+		if told(err) != "mistake log_truncated" {
+			t.Error(err)
 		}
+	}
+	if asked := service.requests(); len(asked) != 2 || strings.Contains(asked[0], "wait_ms=0&") {
+		t.Error(asked)
 	}
 }
 
@@ -217,5 +263,54 @@ func TestAContextEndsFollowWhereverItWaits(t *testing.T) {
 		if took := time.Since(begun); took > 5*time.Second {
 			t.Error(url, took)
 		}
+	}
+}
+
+// A connection that was accepted and closed is not the end of a log, whose error is io.EOF.
+func TestAConnectionThatIsClosedIsNotTheEndOfALog(t *testing.T) {
+	client, err := New(answering(t, ""), Options{Retry: RetryPolicy{AttemptsMax: 3}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := client.Log("kv", LogOptions{Wait: -1})
+	_, next := reader.Next(t.Context())
+	ends := map[string]error{"Next": next}
+	for _, err := range reader.All(t.Context()) {
+		ends["All"] = err
+	}
+	for _, err := range reader.Follow(t.Context()) {
+		ends["Follow"] = err
+	}
+	_, ends["State"] = client.State(t.Context(), "kv")
+	for name, err := range ends {
+		var unavailable *Unavailable
+		if !errors.As(err, &unavailable) || errors.Is(err, io.EOF) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if len(ends) != 4 {
+		t.Error(ends)
+	}
+}
+
+func TestACommitThatMayHaveBeenTakenIsInDoubtWhateverTheAddressSpeaks(t *testing.T) {
+	plain := newScripted(t, func(string, int) (int, string) { return 200, `{"stores":[]}` }, httptest.NewServer)
+	over := answering(t, "\x15\x03\x03\x00\x02\x02\x32")
+	noTLS := strings.Replace(answering(t, "no TLS"), "http:", "https:", 1)
+	for url, isSent := range map[string]bool{over: true, noTLS: false} {
+		client := clientOf(t, Options{NoCoalesce: true}, url)
+		_, err := client.Commit(t.Context(), preparedOf(t, client))
+		var unknown *OutcomeUnknown
+		var misuse *Misuse
+		if errors.As(err, &unknown) != isSent || errors.As(err, &misuse) == isSent {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+	client := clientOf(t, Options{}, strings.Replace(plain.URL, "http:", "https:", 1))
+	stream := client.CommitStream()
+	defer stream.Close()
+	var misuse *Misuse
+	if _, err := stream.Commit(t.Context(), preparedOf(t, client)); !errors.As(err, &misuse) {
+		t.Error(err)
 	}
 }

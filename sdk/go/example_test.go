@@ -2,6 +2,7 @@ package tribunal_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -145,4 +146,40 @@ func ExampleLogReader_Follow() {
 			log.Fatal(err)
 		}
 	}
+}
+
+// A copy of a store: its state, and the log after it.
+func ExampleClient_State() {
+	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(storeCopy(context.Background(), client, func(copied map[string]json.RawMessage, write tribunal.LogWrite) {
+		copied[write.Key] = write.Value
+	}))
+}
+
+func storeCopy(ctx context.Context, client *tribunal.Client, apply func(map[string]json.RawMessage, tribunal.LogWrite)) error {
+	// As in the README.
+	copied := map[string]json.RawMessage{}
+	state, err := client.State(ctx, "kv")
+	if err != nil {
+		return err
+	}
+	for row, err := range state.All(ctx) { // closes the state; after Next, call Close
+		if err != nil {
+			return err // rows are missing: read the state from the start again
+		}
+		copied[row.Key] = row.Value
+	}
+	reader := client.Log("kv", tribunal.LogOptions{After: state.LSN, Log: state.Log})
+	for record, err := range reader.Follow(ctx) {
+		if err != nil {
+			return err
+		}
+		for _, write := range record.Writes {
+			apply(copied, write) // yours; an Add adds to the value that the row has
+		}
+	}
+	return nil
 }

@@ -132,24 +132,32 @@ func foreignType(response *response) error {
 // lostRequest is the reply to a request without a response.
 func lostRequest[T any](err error) reply[T] {
 	var network *net.OpError
-	mistake := mistakeOf(err)
-	neverSent := mistake != "" || errors.As(err, &network) && network.Op == "dial"
+	mistake, noConnection := mistakeOf(err)
+	neverSent := noConnection || errors.As(err, &network) && network.Op == "dial"
+	if errors.Is(err, io.EOF) {
+		// Not wrapped: that of a caller is the end of a log.
+		err = fmt.Errorf("%v", err)
+	}
 	return reply[T]{err: err, neverSent: neverSent, mistake: mistake}
 }
 
-// mistakeOf tells what is wrong with the address or the trust, if that is why there is no response.
-func mistakeOf(err error) string {
+// mistakeOf tells what is wrong with the address or the trust, if that is why there is no response, and whether that was found
+// before the request was sent. A commit may have been sent in other cases: something on the way may answer in its own way.
+func mistakeOf(err error) (mistake string, neverSent bool) {
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
+	// Only the first record of a connection, which is before any request, has it.
+	isFirst := errors.As(err, &noTLS) && noTLS.Conn != nil
 	switch {
 	case errors.As(err, &certificate):
-		return fmt.Sprintf("the server's certificate is not trusted: %v; name its authority in CAFile", err)
-	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &noTLS):
-		return fmt.Sprintf("%v: does the service speak TLS there? Is its address http://?", err)
+		return fmt.Sprintf("the server's certificate is not trusted: %v; name its authority in CAFile", err), true
+	case errors.Is(err, http.ErrSchemeMismatch), isFirst:
+		// net/http does not tell at which record it found the mismatch.
+		return fmt.Sprintf("%v: does the service speak TLS there? Is its address http://?", err), isFirst
 	case strings.Contains(err.Error(), tlsAlert):
-		return fmt.Sprintf("%v: does the service speak TLS there? Then use https://", err)
+		return fmt.Sprintf("%v: does the service speak TLS there? Then use https://", err), false
 	}
-	return ""
+	return "", false
 }
 
 // tlsAlert is in the error of net/http about a response that is an alert of TLS: the service takes no plain text.

@@ -306,9 +306,12 @@ func (l *link) end(end linkEnd) {
 	refused := end.reply.neverSent || end.reply.status != 0
 	for _, waits := range l.waiting {
 		mayBeTaken := waits.start < l.taken && waits.number <= end.upto
-		if refused || mayBeTaken {
+		switch {
+		case refused || mayBeTaken:
 			waits.answer(delivered{reply: end.reply})
-		} else {
+		case end.reply.mistake != "":
+			waits.answer(delivered{reply: reply[wire.TxnOutcome]{err: end.reply.err, mistake: end.reply.mistake, neverSent: true}})
+		default:
 			waits.answer(delivered{notTaken: end.reply.err})
 		}
 	}

@@ -50,13 +50,17 @@ type LogOptions struct {
 	// Log is the log that After belongs to: the [LogReader.LogID] of the reader that returned it. If the service's log has
 	// been salvaged or replaced since, reads fail with the code log_replaced. Empty accepts any log.
 	Log string
-	// Wait is how long Next waits for a record; 0 means 10 s, a negative value does not wait.
+	// Wait is how long Next waits for a record; 0 means 10 s, a negative value does not wait. Follow, which waits for further
+	// records in any case, takes 10 s then.
 	Wait time.Duration
 	// PageMax bounds the records of one response, at most 10,000; 0 is no bound.
 	PageMax int
 	// ReconnectFor is how long Follow tries to reach an endpoint before it returns the last error; 0 means 5 min.
 	ReconnectFor time.Duration
 }
+
+// logWait is how long a reader waits for a record, unless its options say something else.
+const logWait = 10 * time.Second
 
 // reconnecting has the waits of Follow.
 var reconnecting = RetryPolicy{AttemptsMax: math.MaxInt, WaitMin: 20 * time.Millisecond, WaitMax: 2 * time.Second}
@@ -78,7 +82,7 @@ type LogReader struct {
 	head    LSN
 	// lostAt is since when Follow has tried to reach an endpoint; zero while a stream is open.
 	lostAt time.Time
-	// reached is set once a line has arrived: until then, the address may be wrong.
+	// reached is set once the service has answered: until then, the address may be wrong.
 	reached bool
 	// open is apart from the reader, so that it can be closed once the reader is dropped.
 	open *openedLog
@@ -97,7 +101,7 @@ func (o *openedLog) close() {
 // Log returns a reader of a store's log.
 func (c *Client) Log(store string, options LogOptions) *LogReader {
 	if options.Wait == 0 {
-		options.Wait = 10 * time.Second
+		options.Wait = logWait
 	}
 	r := &LogReader{client: c, store: store, options: options, offset: options.After, log: options.Log, open: &openedLog{}}
 	runtime.AddCleanup(r, (*openedLog).close, r.open)
@@ -179,6 +183,9 @@ func (r *LogReader) next(ctx context.Context, until time.Time) (*LogRecord, erro
 
 // pause draws the wait before the next attempt; false if that was the last one.
 func (r *LogReader) pause(failed int, until time.Time, failure *Unavailable) (time.Duration, bool) {
+	if failure.Problem != nil {
+		r.reached = true
+	}
 	if !until.IsZero() {
 		pause, again := r.client.options.Retry.wait(failed, failure.RetryAfter())
 		return pause, again && time.Now().Add(pause).Before(until)
@@ -194,7 +201,8 @@ func (r *LogReader) pause(failed int, until time.Time, failure *Unavailable) (ti
 	if !r.reached {
 		policy = r.client.options.Retry
 	}
-	pause, again := policy.wait(failed, min(failure.RetryAfter(), reconnecting.WaitMax))
+	pause, again := policy.wait(failed, failure.RetryAfter())
+	pause = min(pause, reconnecting.WaitMax)
 	return pause, again && time.Since(r.lostAt)+pause < limit
 }
 
@@ -215,7 +223,12 @@ func (r *LogReader) connect(ctx context.Context, asked, until time.Time, whole *
 	if r.open.stream != nil {
 		return nil
 	}
-	left := r.options.Wait - time.Since(asked)
+	wait := r.options.Wait
+	if until.IsZero() && wait <= 0 {
+		// Follow, which would request the log all the time.
+		wait = logWait
+	}
+	left := wait - time.Since(asked)
 	*whole = left <= streamWaitMax
 	stream, err := r.client.openLog(ctx, until, r.parameters(min(left, streamWaitMax)))
 	r.open.stream = stream
@@ -236,6 +249,7 @@ func (r *LogReader) Follow(ctx context.Context) iter.Seq2[*LogRecord, error] {
 func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, error] {
 	return func(yield func(*LogRecord, error) bool) {
 		defer r.Close()
+		r.lostAt = time.Time{}
 		for {
 			var record *LogRecord
 			var err error
@@ -244,7 +258,7 @@ func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, e
 			} else {
 				record, err = r.next(ctx, time.Time{})
 			}
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF {
 				if ends {
 					return
 				}

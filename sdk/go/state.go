@@ -161,7 +161,7 @@ func (s *State) All(ctx context.Context) iter.Seq2[*Row, error] {
 		defer s.Close()
 		for {
 			row, err := s.Next(ctx)
-			if errors.Is(err, io.EOF) || !yield(row, err) || err != nil {
+			if err == io.EOF || !yield(row, err) || err != nil {
 				return
 			}
 		}

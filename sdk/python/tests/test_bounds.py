@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tribunal_client import (
@@ -17,14 +19,16 @@ from tribunal_client import (
     Client,
     KeyRange,
     Misuse,
+    OutcomeUnknown,
     RangeReads,
     RowReads,
     Transaction,
     TransactionAborted,
     Unavailable,
 )
+from tribunal_client.exchange import NoReply, no_reply
 
-from .endpoints import Start, works
+from .endpoints import Late, Start, prepared, works
 from .scripted import OVERLOADED, Service, aborted, begun, make_certificate
 
 Read = Callable[[Any], Any]
@@ -191,6 +195,33 @@ def test_an_address_with_the_wrong_scheme_is_a_misuse(tmp_path: Path, url: str) 
     over_tls.stop()
 
 
+def test_a_commit_that_may_have_been_taken_is_in_doubt_whatever_the_address_speaks(url: str, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    over_tls = Alert()
+    wrong: list[tuple[str, type[Exception]]] = [
+        (over_tls.url, OutcomeUnknown),
+        (url.replace("http:", "https:"), Misuse),
+    ]
+    for address, error in wrong:
+
+        async def main(address: str = address) -> None:
+            async with AsyncClient(address, ca_file=certificate) as client:
+                await client.commit(prepared(client))
+
+        with Client(address, ca_file=certificate) as client, pytest.raises(error, match="does the service speak TLS"):
+            client.commit(prepared(client))
+        with pytest.raises(error, match="does the service speak TLS"):
+            asyncio.run(main())
+    over_tls.stop()
+
+
+def test_only_a_connection_that_cannot_be_made_tells_that_its_address_is_wrong() -> None:
+    request = httpx.Request("POST", "https://localhost:1/v1")
+    broken = httpx.ReadError("[SSL: RECORD_LAYER_FAILURE] record layer failure", request=request)
+    broken.__cause__ = ssl.SSLError(1, str(broken))
+    assert no_reply(broken) == NoReply(f"https://localhost:1: {broken}", never_sent=False)
+
+
 class Alert:
     """Answers as a TLS server does to a request in plain text."""
 
@@ -230,6 +261,21 @@ def test_reads_wait_for_a_free_connection_once(client: Client, url: str, prefix:
         assert time.monotonic() - begun_at < 5
 
 
+@pytest.mark.parametrize("read", [READS[0], READS[4], READS[5]], ids=["row", "begin", "stores"])
+def test_the_wait_for_a_connection_counts_for_the_bound_of_a_read(start: Start, read: Read) -> None:
+    endpoint = start(lambda kind, ids, _: Late(1.6, works(kind, ids)))
+    with Client(endpoint.url, connections_max=1, timeout_s=2) as one:
+        before = threading.Thread(target=one.stores)
+        before.start()
+        time.sleep(0.2)
+        begun_at = time.monotonic()
+        with pytest.raises(Unavailable):
+            read(one)
+        # It gets the connection after 1.4 s.
+        assert time.monotonic() - begun_at < 2.8
+        before.join()
+
+
 def test_nothing_to_read_needs_no_request() -> None:
     async def main() -> None:
         async with AsyncClient("http://127.0.0.1:1") as client:
@@ -250,7 +296,7 @@ def test_a_comma_too_many_is_named() -> None:
             Client(urls)
 
 
-def test_a_read_of_a_store_that_begin_did_not_name_is_refused_at_once(start: Start) -> None:
+def test_a_use_of_a_store_that_begin_did_not_name_is_refused_at_once(start: Start) -> None:
     endpoint = start(works)
 
     async def main() -> None:
@@ -261,8 +307,18 @@ def test_a_read_of_a_store_that_begin_did_not_name_is_refused_at_once(start: Sta
 
     with Client(endpoint.url) as client:
         txn = client.begin(["kv"])
-        for read in (lambda: txn.get("other", "a"), lambda: txn.get_many("other", ["a"]), lambda: txn.scan("other")):
+        uses: list[Callable[[], object]] = [
+            lambda: txn.get("other", "a"),
+            lambda: txn.get_many("other", ["a"]),
+            lambda: txn.scan("other"),
+            lambda: txn.put("other", "a", 1),
+            lambda: txn.observe("other", "a", 1),
+            lambda: txn.observe_range("other"),
+        ]
+        for use in uses:
             with pytest.raises(Misuse, match="store_not_named: Begin did not name store `other`, only `kv`"):
-                read()
+                use()
+        # Without names, the service tells which stores there are.
+        client.begin().put("other", "a", 1)
     asyncio.run(main())
-    assert len(endpoint.asked) == 2
+    assert len(endpoint.asked) == 3

@@ -24,7 +24,11 @@ from tribunal_client import (
     Unavailable,
 )
 from tribunal_client.log import Cursor
+from tribunal_client.response_stream import AsyncResponseStream
+from tribunal_client.stops import AsyncStop
+from tribunal_client.wire.models import Problem
 
+from .holding import problem
 from .proxy import Proxy
 from .test_log_stream import LogService, Script, beat, end, record
 
@@ -82,10 +86,51 @@ def test_an_iteration_gives_up_after_the_time_to_reconnect() -> None:
     with pytest.raises(Unavailable, match=r"refused|failed"):
         asyncio.run(main())
     assert time.monotonic() - begun_at < 20
-    error = Unavailable("x")
+    asked = Problem.from_dict({**problem(503, "unavailable"), "retry_after_ms": 30_000})
     with Client("http://127.0.0.1:1") as client:
-        pauses = [Cursor._pause_s(client.log("kv"), failed, error) for failed in range(1, 60)]
-    assert max(pause for pause in pauses if pause is not None) <= 2
+        reader = client.log("kv")
+        reader._reached = True
+        pauses = [Cursor._pause_s(reader, failed, Unavailable("x", asked)) for failed in range(1, 60)]
+    assert pauses == [2] * 59
+
+
+def test_an_iteration_that_has_reached_no_endpoint_ends_after_the_attempts_of_a_read() -> None:
+    async def main() -> None:
+        async with AsyncClient("http://127.0.0.1:1", retry=ONCE) as client:
+            async for _ in client.log("kv"):
+                pass
+
+    begun_at = time.monotonic()
+    with Client("http://127.0.0.1:1", retry=ONCE) as client, pytest.raises(Unavailable):
+        next(iter(client.log("kv")))
+    with pytest.raises(Unavailable):
+        asyncio.run(main())
+    assert time.monotonic() - begun_at < 20
+
+
+def test_each_iteration_has_the_time_to_reconnect_and_waits() -> None:
+    down, idle = Script(refuse=(503, "unavailable")), Script([beat(1), end("idle")])
+    ended = Script(refuse=(410, "log_truncated"))
+    service = LogService(down, idle, ended, down, idle, ended)
+
+    async def main() -> None:
+        async with AsyncClient(service.url, retry=ONCE) as client:
+            reader = client.log("kv", wait_s=0, reconnect_s=100)
+            reader._lost_at = time.monotonic() - 1000
+            async for _ in reader:
+                pass
+
+    with Client(service.url, retry=ONCE) as client:
+        reader = client.log("kv", wait_s=0, reconnect_s=100)
+        # An earlier one has ended during an outage.
+        reader._lost_at = time.monotonic() - 1000
+        with pytest.raises(ClientMistake, match="log_truncated"):
+            next(iter(reader))
+    with pytest.raises(ClientMistake, match="log_truncated"):
+        asyncio.run(main())
+    service.stop()
+    assert len(service.asked) == 6
+    assert not any("wait_ms=0&" in one for one in service.asked)
 
 
 @pytest.mark.parametrize("closed", ["reader", "client"])
@@ -151,6 +196,81 @@ def test_a_close_in_another_task_ends_an_iteration(proxy: Proxy, closed: str, wa
             await asyncio.wait_for(following, 5)
 
     asyncio.run(main())
+
+
+def test_a_follower_that_reconnects_while_its_client_is_closed_ends() -> None:
+    service = LogService(*[Script(refuse=(503, "unavailable"))] * 100)
+    ended: list[BaseException | None] = []
+    client = Client(service.url)
+    close = client._http.close
+
+    def close_slowly() -> None:
+        close()
+        time.sleep(0.5)
+
+    def follow() -> None:
+        try:
+            for _ in client.log("kv"):
+                pass
+            ended.append(None)
+        except BaseException as error:
+            ended.append(error)
+
+    client._http.close = close_slowly  # type: ignore[method-assign]
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    while len(service.asked) < 3:
+        time.sleep(0.01)
+    client.close()
+    thread.join(5)
+    assert ended == [None]
+
+    async def main() -> None:
+        tasks = AsyncClient(service.url)
+        aclose = tasks._http.aclose
+
+        async def aclose_slowly() -> None:
+            await aclose()
+            await asyncio.sleep(0.5)
+
+        async def follow() -> None:
+            async for _ in tasks.log("kv"):
+                pass
+
+        tasks._http.aclose = aclose_slowly  # type: ignore[method-assign]
+        before = len(service.asked)
+        following = asyncio.create_task(follow())
+        while len(service.asked) < before + 3:
+            await asyncio.sleep(0.01)
+        await tasks.close()
+        await asyncio.wait_for(following, 5)
+
+    asyncio.run(main())
+    service.stop()
+
+
+def test_a_stream_that_opens_when_its_task_is_cancelled_is_closed() -> None:
+    closed: list[str] = []
+
+    class Opened(AsyncResponseStream):
+        def __init__(self) -> None:
+            pass
+
+        async def close(self) -> None:
+            closed.append("closed")
+
+    async def main() -> None:
+        async def opening() -> Opened:
+            await asyncio.sleep(0.05)
+            asyncio.get_running_loop().call_soon(waiting.cancel)
+            return Opened()
+
+        waiting = asyncio.create_task(AsyncStop().outcome_of(opening()))
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(main())
+    assert closed == ["closed"]
 
 
 def test_a_close_ends_a_wait_and_an_iteration_that_closes_its_reader(client: Client, prefix: str) -> None:

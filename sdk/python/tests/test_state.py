@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -180,3 +181,39 @@ def test_an_image_is_whole_or_an_error(services: list[LogService], read: Read) -
     for lines in (HEAD + ROWS[:-1] + "x\n", HEAD + "[1]\n", HEAD + '{"value":1}\n', HEAD + END, ROWS + END, "{}\n"):
         with pytest.raises(ServerMisbehaved):
             read(served(Script([lines])))
+    for lines in (HEAD + '{"event":"failed"}\n', HEAD + '{"event":"end","rows":0}\n'):
+        with pytest.raises(ServerMisbehaved):
+            read(served(Script([lines])))
+
+
+@pytest.mark.parametrize("read", [read_blocking, read_asyncio])
+@pytest.mark.parametrize("field", ["store", "kind", "log", "lsn"])
+def test_an_image_whose_first_line_lacks_something_is_refused_and_closed(
+    services: list[LogService], read: Read, field: str
+) -> None:
+    head = {"event": "state", "store": "kv", "kind": "rows", "log": LOG, "lsn": "7"}
+    for wrong in ({key: value for key, value in head.items() if key != field}, {**head, field: 7}):
+        services.append(LogService(Script([json.dumps(wrong) + "\n"], "stay")))
+        with pytest.raises(ServerMisbehaved, match="begins with"):
+            read(services[-1].url)
+        with Client(services[-1].url, connections_max=1, timeout_s=5) as client:
+            for _ in range(2):
+                # The second one finds a free connection.
+                with pytest.raises(ClientMistake, match="no_script"):
+                    client.state("kv")
+
+
+def test_the_timeout_of_a_state_bounds_silence(services: list[LogService]) -> None:
+    services.append(LogService(*[Script([HEAD, ROWS], "stay")] * 2))
+
+    async def main() -> None:
+        async with AsyncClient(services[-1].url) as client:
+            async for _ in await client.state("kv", timeout_s=0.3):
+                pass
+
+    begun_at = time.monotonic()
+    with Client(services[-1].url) as client, pytest.raises(Unavailable, match="interrupted"):
+        list(client.state("kv", timeout_s=0.3))
+    with pytest.raises(Unavailable, match="interrupted"):
+        asyncio.run(main())
+    assert time.monotonic() - begun_at < 10

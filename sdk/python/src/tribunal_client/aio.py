@@ -23,12 +23,12 @@ from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
 from .flow import TOGETHER_MAX, TOO_LATE, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
-from .log import RECONNECT_S, Cursor, LogRecord
+from .log import RECONNECT_S, WAIT_S, Cursor, LogRecord
 from .pool import AsyncPool
 from .reads import ReadOptions
 from .response_stream import AsyncResponseStream, may_be_silent
 from .service import Ran, Result, Service
-from .state import Image
+from .state import Head, Image
 from .stops import AsyncStop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -148,9 +148,12 @@ class AsyncClient:
         await self._close()
 
     async def _close(self) -> None:
-        # Before the readers are closed, so that none of them connects again.
+        readers = list(self._readers)
+        # In this order none of them connects again, and none finds the client closed while it waits.
+        for reader in readers:
+            reader._end_wait()
         await self._http.aclose()
-        for reader in list(self._readers):
+        for reader in readers:
             await reader.close()
         # The connections that the readers had.
         await self._pool.aclose()
@@ -347,7 +350,7 @@ class AsyncClient:
         *,
         log: str | None = None,
         follow: bool = True,
-        wait_s: float = 10.0,
+        wait_s: float = WAIT_S,
         page_max: int | None = None,
         reconnect_s: float = RECONNECT_S,
     ) -> AsyncLogReader:
@@ -359,7 +362,7 @@ class AsyncClient:
             log: the log that `after` is a position of: `log_id` of the reader that returned it. Reading fails with code
                 `log_replaced` if the log of the service was salvaged or replaced since.
             follow: whether an iteration waits for further records, or stops at the end of the log.
-            wait_s: how long `next` waits for a record, seconds.
+            wait_s: how long `next` waits for a record, seconds. With 0, an iteration that follows the log waits 10 s.
             page_max: maximum number of records of one response, at most 10,000; none by default.
             reconnect_s: how long an iteration that follows the log tries to reach an endpoint, seconds, before it
                 raises the last error.
@@ -492,10 +495,10 @@ class AsyncClient:
                     error = Stopped()
                 case Send() | Open() if self._http.is_closed:
                     error = Misuse("the client is closed")
-                case Send(request, timeout_s, connection_s):
+                case Send(request, timeout_s, connection_s, until):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                        bounds = {DEADLINE: Deadline(timeout_s)}
+                        bounds = {DEADLINE: Deadline(timeout_s, until)}
                         result = await self._http.request(**request, timeout=timeout, extensions=bounds)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
@@ -504,9 +507,9 @@ class AsyncClient:
                         result = await self._coalescers[kind].submit(item)
                     except TimeoutError:
                         result = NoReply(TOO_LATE, never_sent=True)
-                case Open(request, timeout_s, connection_s, silence_s):
+                case Open(request, timeout_s, connection_s, silence_s, until):
                     timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                    opening = self._opened(request, timeout, Deadline(timeout_s), silence_s)
+                    opening = self._opened(request, timeout, Deadline(timeout_s, until), silence_s)
                     try:
                         result = await (opening if stop is None else stop.outcome_of(opening))
                     except Stopped as stopped:
@@ -629,6 +632,13 @@ class AsyncLogReader(Cursor):
                 await self._client._perform(self._close())
                 return None
 
+    def _end_wait(self) -> None:
+        """End what another task waits for, before the client is closed."""
+        if self._client._is_inherited or self._client._is_elsewhere:
+            self._stop.is_set = True
+        else:
+            self._stop.set()
+
     async def close(self) -> None:
         """End the stream, if one is open, and the iteration or `next` of another task. The reader can be used again."""
         if self._client._is_inherited:
@@ -660,6 +670,7 @@ class AsyncLogReader(Cursor):
         if not self._follow:
             # Only a stream that was opened without a wait tells where the log ends.
             await self.close()
+        self._lost_at = None
         stop = self._stop
         try:
             while not stop.is_set:
@@ -679,9 +690,12 @@ class AsyncStateImage(Image):
     An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
     """
 
-    def __init__(self, client: AsyncClient, stream: LogStream, head: dict[str, Any]) -> None:
+    def __init__(self, client: AsyncClient, stream: LogStream, head: Head) -> None:
         super().__init__(stream, head)
         self._client = client
+
+    def _end_wait(self) -> None:
+        """Nothing: its stream is ended by `close`."""
 
     async def close(self) -> None:
         """End the stream. An iteration that has not reached its end raises an error."""

@@ -25,12 +25,12 @@ from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
 from .flow import TOGETHER_MAX, TOO_LATE, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
-from .log import RECONNECT_S, Cursor, LogRecord
+from .log import RECONNECT_S, WAIT_S, Cursor, LogRecord
 from .pool import Pool
 from .reads import ReadOptions
 from .response_stream import ResponseStream, may_be_silent
 from .service import Ran, Result, Service
-from .state import Image
+from .state import Head, Image
 from .stops import Stop, Stopped
 from .transaction import Draft, PreparedCommit, Row, RowPage
 
@@ -138,7 +138,9 @@ class Client:
         """Close the connections, and what reads a log or a state image: iterations over a log end."""
         with self._readers_lock:
             readers = list(self._readers)
-        # Before the readers are closed, so that none of them connects again.
+        # In this order none of them connects again, and none finds the client closed while it waits.
+        for reader in readers:
+            reader._end_wait()
         self._http.close()
         for reader in readers:
             reader.close()
@@ -337,7 +339,7 @@ class Client:
         *,
         log: str | None = None,
         follow: bool = True,
-        wait_s: float = 10.0,
+        wait_s: float = WAIT_S,
         page_max: int | None = None,
         reconnect_s: float = RECONNECT_S,
     ) -> LogReader:
@@ -349,7 +351,7 @@ class Client:
             log: the log that `after` is a position of: `log_id` of the reader that returned it. Reading fails with code
                 `log_replaced` if the log of the service was salvaged or replaced since.
             follow: whether an iteration waits for further records, or stops at the end of the log.
-            wait_s: how long `next` waits for a record, seconds.
+            wait_s: how long `next` waits for a record, seconds. With 0, an iteration that follows the log waits 10 s.
             page_max: maximum number of records of one response, at most 10,000; none by default.
             reconnect_s: how long an iteration that follows the log tries to reach an endpoint, seconds, before it
                 raises the last error.
@@ -475,11 +477,12 @@ class Client:
                 case Open() | Pull() | Sleep() if stop is not None and stop.is_set:
                     error = Stopped()
                 case Send() | Open() if self._http.is_closed:
-                    error = Misuse("the client is closed")
-                case Send(request, timeout_s, connection_s):
+                    ended = stop is not None and stop.is_set
+                    error = Stopped() if ended else Misuse("the client is closed")
+                case Send(request, timeout_s, connection_s, until):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                        bounds = {DEADLINE: Deadline(timeout_s)}
+                        bounds = {DEADLINE: Deadline(timeout_s, until)}
                         result = self._http.request(**request, timeout=timeout, extensions=bounds)
                     except httpx.TransportError as lost:
                         result = no_reply(lost)
@@ -490,10 +493,10 @@ class Client:
                         result = self._coalescers[kind].submit(item)
                     except TimeoutError:
                         result = NoReply(TOO_LATE, never_sent=True)
-                case Open(request, timeout_s, connection_s, silence_s):
+                case Open(request, timeout_s, connection_s, silence_s, until):
                     try:
                         timeout = httpx.Timeout(timeout_s, pool=connection_s)
-                        opening = partial(self._opened, request, timeout, Deadline(timeout_s), silence_s)
+                        opening = partial(self._opened, request, timeout, Deadline(timeout_s, until), silence_s)
                         result = opening() if stop is None else stop.outcome_of(opening)
                     except Stopped as stopped:
                         error = stopped
@@ -628,6 +631,10 @@ class LogReader(Cursor):
                 self._client._perform(self._close())
                 return None
 
+    def _end_wait(self) -> None:
+        """End what another thread waits for, before the client is closed."""
+        self._stop.set()
+
     def close(self) -> None:
         """End the stream, if one is open, and the iteration or `next` of another thread.
 
@@ -663,6 +670,7 @@ class LogReader(Cursor):
         if not self._follow:
             # Only a stream that was opened without a wait tells where the log ends.
             self.close()
+        self._lost_at = None
         stop = self._stop
         try:
             while not stop.is_set:
@@ -682,10 +690,13 @@ class StateImage(Image):
     An iteration that cannot read all of them raises an error. Close the image if you do not iterate to its end.
     """
 
-    def __init__(self, client: Client, stream: LogStream, head: dict[str, Any]) -> None:
+    def __init__(self, client: Client, stream: LogStream, head: Head) -> None:
         super().__init__(stream, head)
         self._client = client
         self._lock = threading.RLock()
+
+    def _end_wait(self) -> None:
+        """Nothing: its stream is ended by `close`."""
 
     def close(self) -> None:
         """End the stream. An iteration that has not reached its end raises an error."""

@@ -22,15 +22,16 @@ DEADLINE = "tribunal_deadline"
 
 
 class Deadline:
-    """When a request must have ended. It counts from the moment at which the request has a connection."""
+    """When a request must have ended. Its timeout counts from the moment at which the request has a connection."""
 
-    def __init__(self, timeout_s: float) -> None:
+    def __init__(self, timeout_s: float, until: float = math.inf) -> None:
         self._timeout_s = timeout_s
+        self._at_most = until
         self._until: float | None = None
 
     def start(self) -> None:
         """Begin to count."""
-        self._until = time.monotonic() + self._timeout_s
+        self._until = min(time.monotonic() + self._timeout_s, self._at_most)
 
     def lift(self) -> None:
         """Let the rest of the response take any time."""
@@ -55,10 +56,6 @@ class _Current:
 
     def __init__(self) -> None:
         self.deadline: Deadline | None = None
-
-    def end_at(self, until: float | None) -> None:
-        """Let what follows end at a time; `None` or infinity lifts the deadline."""
-        self._until = until if until is not None and until < math.inf else None
 
     def within(self, timeout_s: float | None, error: type[httpcore.TimeoutException]) -> float | None:
         return timeout_s if self.deadline is None else self.deadline.within(timeout_s, error)

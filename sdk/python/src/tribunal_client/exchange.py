@@ -74,10 +74,10 @@ Reply = Answer[T] | Refusal | NoReply
 
 
 def ask(
-    request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float, connection_s: float
+    request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float, connection_s: float, until: float
 ) -> Flow[Reply[T]]:
     """Send a request, for which a connection may have to become free first, and read its response."""
-    response = yield Send(request, timeout_s, connection_s)
+    response = yield Send(request, timeout_s, connection_s, until)
     if isinstance(response, NoReply):
         return response
     if not response.is_success:
@@ -115,16 +115,15 @@ def _endpoint(url: httpx.URL) -> str:
 def no_reply(error: httpx.TransportError) -> NoReply:
     """Classify a failure of the network."""
     text = f"{_endpoint(error.request.url)}: {str(error) or type(error).__name__}"
-    mistake = _mistake(error, text)
-    if mistake is not None:
-        return NoReply(text, never_sent=True, mistake=mistake)
     never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    return NoReply(text, never_sent=never_sent, no_connection=isinstance(error, httpx.PoolTimeout))
+    # Also with a mistake, a commit may have been sent: something on the way may answer in its own way.
+    return NoReply(text, never_sent, mistake=_mistake(error, text), no_connection=isinstance(error, httpx.PoolTimeout))
 
 
 def _mistake(error: httpx.TransportError, text: str) -> str | None:
     """Tell what is wrong with the address or the trust, if that is why there is no response."""
-    cause: BaseException | None = error
+    # An established connection that breaks tells nothing about the address.
+    cause: BaseException | None = error if isinstance(error, httpx.ConnectError) else None
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"the server's certificate is not trusted: {text}; name its authority in `ca_file`"

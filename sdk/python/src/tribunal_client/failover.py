@@ -90,6 +90,8 @@ class Failover:
         self._retry = retry
         self._wait_s = wait_s
         self._deadline = min(time.monotonic() + wait_s + timeout_s, until)
+        self.until = until
+        """When each attempt must have ended, on the monotonic clock, whenever it got its connection."""
         self._tried = [0] * len(endpoints.urls)
         self._failures: list[Failure | None] = [None] * len(endpoints.urls)
         self.is_single = len(endpoints.urls) == 1

@@ -25,6 +25,8 @@ class Send:
     timeout_s: float
     connection_s: float
     """How long to wait for a free connection."""
+    until: float
+    """When it must have ended, on the monotonic clock, whenever it got its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,8 @@ class Open:
     """How long to wait for a free connection."""
     silence_s: float
     """How long the response may be silent."""
+    until: float
+    """When the response must have begun, on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)

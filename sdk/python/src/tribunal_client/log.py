@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 RECONNECT_S = 300.0
 """How long an iteration tries to reach an endpoint, unless the caller says something else."""
 
+WAIT_S = 10.0
+"""How long a reader waits for a record, unless the caller says something else."""
+
 _RECONNECTING = RetryPolicy(attempts_max=sys.maxsize, wait_min_s=0.02, wait_max_s=2.0)
 
 _STREAM_WAIT_MAX_S = 60.0
@@ -92,7 +95,7 @@ class Cursor:
         self._lost_at: float | None = None
         """Since when no line has arrived, because no endpoint has a stream."""
         self._reached = False
-        """Whether a line has ever arrived: until then, the address may be wrong."""
+        """Whether the service has ever answered: until then, the address may be wrong."""
         self._stream: LogStream | None = None
         self._endpoint = 0
         # An offset that was kept as text is a likely mistake.
@@ -106,6 +109,9 @@ class Cursor:
     def _next(self, wait_s: float | None, *, follows: bool = False) -> Flow[LogRecord | None]:
         """Return the next record. Unlike a single call, an iteration that follows the log outlives a restart."""
         wait_s = self._wait_s if wait_s is None else seconds("wait_s", wait_s)
+        if follows and wait_s == 0:
+            # It would request the log all the time.
+            wait_s = WAIT_S
         asked, opened, capped, failed = time.monotonic(), False, False, 0
         until = math.inf if follows else asked + wait_s + self._service.timeout_s
         while True:
@@ -123,6 +129,7 @@ class Cursor:
                     self._service.endpoint_failed(self._endpoint)
                 yield from self._close()
                 failed += 1
+                self._reached |= error.problem is not None
                 pause = (
                     self._pause_s(failed, error) if follows else self._service.retry.wait_s(failed, error.retry_after_s)
                 )
@@ -150,8 +157,11 @@ class Cursor:
         if self._lost_at is None:
             self._lost_at = now
         policy = _RECONNECTING if self._reached else self._service.retry
-        pause = policy.wait_s(failed, min(error.retry_after_s, _RECONNECTING.wait_max_s))
-        return None if pause is None or now + pause - self._lost_at >= self._reconnect_s else pause
+        pause = policy.wait_s(failed, error.retry_after_s)
+        if pause is None:
+            return None
+        pause = min(pause, _RECONNECTING.wait_max_s)
+        return None if now + pause - self._lost_at >= self._reconnect_s else pause
 
     def _close(self) -> Flow[None]:
         """End the stream, if there is one."""

@@ -153,7 +153,8 @@ class Service:
         found = (row if isinstance(row, Row) else None for row in rows)
         ranges = range_rows(response.ranges, len(asked.ranges))
         names = ((store, keys.identity) for store, keys in asked.ranges)
-        return Begun(response, dict(zip(asked.names, found, strict=True)), dict(zip(names, ranges, strict=True)))
+        rows_found = dict(zip(asked.names, found, strict=True))
+        return Begun(response, rows_found, dict(zip(names, ranges, strict=True)), asked.stores)
 
     def send_begins(self, items: Sequence[BeginItem]) -> Flow[Sequence[Shared[BeginResponse]]]:
         """Send Begins of one group as one request.
@@ -527,16 +528,18 @@ class Service:
     def store(self, store: str) -> Flow[StoreInfo]:
         """Return the state of a store."""
         request = get_store._get_kwargs(store_segment(store))
-        return settled((yield from self._ask(request, parse_store)))
+        return settled((yield from self._ask(request, parse_store, until=self._until(NO_OPTIONS))))
 
     def stores(self) -> Flow[list[StoreInfo]]:
         """Return the state of all stores of the namespace."""
-        return settled((yield from self._ask(list_stores._get_kwargs(), parse_stores)))
+        request = list_stores._get_kwargs()
+        return settled((yield from self._ask(request, parse_stores, until=self._until(NO_OPTIONS))))
 
     def consumers(self) -> Flow[list[ConsumerInfo]]:
         """Return all consumers, with their offsets and lag."""
         request = list_consumers._get_kwargs()
-        listed = settled((yield from self._ask(request, list_consumers._parse_response)))
+        parse, until = list_consumers._parse_response, self._until(NO_OPTIONS)
+        listed = settled((yield from self._ask(request, parse, until=until)))
         return [consumer_of(info) for info in listed.consumers]
 
     def offset(self, consumer: str, store: str) -> Flow[Offset | None]:
@@ -583,14 +586,14 @@ class Service:
         silence_s = HEARTBEAT_S + min(self._timeout_s / len(self._endpoints.urls), 1.5 * HEARTBEAT_S)
         return (yield from self._opened(request, silence_s, until))
 
-    def open_state(self, store: str, timeout_s: float | None) -> Flow[tuple[LogStream, dict[str, Any]]]:
+    def open_state(self, store: str, timeout_s: float | None) -> Flow[tuple[LogStream, state.Head]]:
         """Open a stream of a store's state. Return it, and its first line."""
         request = get_state._get_kwargs(store_segment(store))
         request["headers"] = {"accept": "application/x-ndjson"}
         until = self._until(replace(NO_OPTIONS, timeout_s=timeout_s))
 
-        def opened() -> Flow[tuple[LogStream, dict[str, Any]]]:
-            response, _ = yield from self._opened(request, self._timeout_s, until)
+        def opened() -> Flow[tuple[LogStream, state.Head]]:
+            response, _ = yield from self._opened(request, timeout_s or self._timeout_s, until)
             return (yield from state.begun(response, until))
 
         return (yield from self._repeated(until, opened))
@@ -614,7 +617,7 @@ class Service:
         silence_s = min(silence_s, ATTEMPT_MAX_S)
         reply: Reply[Any] | None
         while (timeout_s := (yield from call.next())) is not None:
-            opened = yield Open(call.addressed(request), timeout_s, call.left_s, silence_s)
+            opened = yield Open(call.addressed(request), timeout_s, call.left_s, silence_s, until)
             if isinstance(opened, NoReply):
                 reply = opened
             else:
@@ -715,7 +718,7 @@ class Service:
             del request["json"]
         while (timeout_s := (yield from call.next())) is not None:
             try:
-                reply = yield from ask(call.addressed(request), parse, timeout_s, call.left_s)
+                reply = yield from ask(call.addressed(request), parse, timeout_s, call.left_s, call.until)
             except Misuse:
                 # The client was closed, maybe after an attempt that has taken effect.
                 if call.maybe_taken:

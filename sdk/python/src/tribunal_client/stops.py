@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from .response_stream import ResponseStream
+from .response_stream import AsyncResponseStream, ResponseStream
 
 T = TypeVar("T")
 
@@ -77,7 +77,9 @@ class Stop:
                 opened.close()
             raise
         finally:
-            self._waiting = None
+            # With the lock, or `set` would use what it has just found.
+            with self._lock:
+                self._waiting = None
 
 
 class AsyncStop:
@@ -100,6 +102,11 @@ class AsyncStop:
         try:
             return await waiting
         except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                # It ended together with the wait, and nobody takes what was opened.
+                opened = waiting.result()
+                if isinstance(opened, AsyncResponseStream):
+                    await opened.close()
             current = asyncio.current_task()
             if self.is_set and (current is None or not current.cancelling()):
                 raise Stopped from None

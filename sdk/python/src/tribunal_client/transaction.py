@@ -5,7 +5,7 @@ To give up, drop it: it exists nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeVar
 
@@ -88,6 +88,8 @@ class Begun:
     response: BeginResponse
     rows: dict[RowName, Row | None]
     ranges: dict[RangeName, RangeRows]
+    stores: Sequence[str] | None = None
+    """The stores that the Begin named; `None` for all stores of the namespace."""
 
 
 class Draft:
@@ -115,6 +117,7 @@ class Draft:
         """When this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win."""
         self._epoch = UNSET if begun is None else begun.response.epoch
         self._snapshots: dict[str, str] = {} if begun is None else begun.response.snapshots.additional_properties
+        self._stores = None if begun is None else begun.stores
         self._session = None if begun is None else begun.response.session
         """Token of what the snapshots include."""
         # First reads; later reads of a row return the same.
@@ -272,11 +275,13 @@ class Draft:
         if number == 0:
             raise Misuse("`version` must be at least 1, not 0: pass None for a row that is missing")
         self._must_be_open()
+        self._must_be_named(store)
         self._reads.setdefault((store_name(store), normal(key)), _Seen(number))
 
     def observe_range(self, store: str, start: Key = "", end: Key = "") -> None:
         """Record that the engine has read the keys `start..end` in its own storage; empty bounds are the store's."""
         self._must_be_open()
+        self._must_be_named(store)
         self._ranges[(store_name(store), normal(start), normal(end))] = None
 
     def insert(self, store: str, key: Key, value: object) -> None:
@@ -360,10 +365,10 @@ class Draft:
             raise Misuse(self._closed)
 
     def _must_be_named(self, store: str) -> None:
-        """Refuse a read of a store that Begin did not name: the commit would be refused for it."""
-        if self._snapshots and store_name(store) not in self._snapshots:
-            named = ", ".join(f"`{name}`" for name in self._snapshots)
-            raise Misuse(f"store_not_named: Begin did not name store `{store}`, only {named}: name all that are read")
+        """Refuse a store that Begin did not name: the commit would be refused for it."""
+        if self._stores is not None and store_name(store) not in self._stores:
+            named = ", ".join(f"`{name}`" for name in self._stores)
+            raise Misuse(f"store_not_named: Begin did not name store `{store}`, only {named}: name all that are used")
 
     def _awaited(self, read: Flow[T]) -> Flow[T]:
         """Await a response, during which the transaction cannot be committed."""
@@ -385,6 +390,7 @@ class Draft:
 
     def _write(self, store: str, key: Key, op: WriteOp, value: JsonValue | Nothing, or_: int | None = None) -> None:
         self._must_be_open()
+        self._must_be_named(store)
         name = (store_name(store), normal(key))
         seen = self._reads.get(name)
         known: Known = "unread" if seen is None else "absent" if seen.version is None else "present"
