@@ -108,7 +108,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   readonly #reconnectMs: number;
   /** Since when an iteration has had no line from the service, on the clock of `performance.now`. */
   #lostAt: number | undefined;
-  /** Whether a line has ever arrived: until then, the address may be wrong. */
+  /** Whether the service has ever answered, with a line or a problem: until then, the address may be wrong. */
   #wasReached = false;
 
   /** @internal */
@@ -193,6 +193,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
         step = this.#take(line);
       } catch (error) {
         if (this.#wasClosed()) continue;
+        if (error instanceof Unavailable && error.problem !== undefined) this.#wasReached = true;
         // The next stream continues after the same record elsewhere: all endpoints have the same log.
         if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#channel.endpointFailed(this.#stream.endpoint);
         this.#lostAt ??= this.#stream === undefined ? begun : performance.now();
