@@ -61,7 +61,8 @@ export interface LogOptions {
   readonly waitMs?: number | undefined;
   /**
    * How long an iteration that follows the log tries to reach the service before it throws the last error, milliseconds; 5 minutes
-   * by default. `next` ends after its wait and `timeoutMs` of the client.
+   * by default. An attempt that no failure precedes has `timeoutMs` of the client in any case, and with 0 it is the only one.
+   * `next` ends after its wait and `timeoutMs`.
    */
   readonly reconnectMs?: number | undefined;
   /** Maximum number of records of one response, at most 10,000; none by default. */
@@ -241,7 +242,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /** Returns how long an attempt to open a stream may take, in milliseconds. */
   #timeoutMs(deadline: number, follows: boolean): number {
-    const due = follows ? (this.#lostAt ?? performance.now()) + this.#reconnectMs : deadline;
+    // Only a loss begins the time to reconnect: the first attempt, and one after a stream that has ended, have the whole timeout.
+    const due = follows ? (this.#lostAt ?? Infinity) + this.#reconnectMs : deadline;
     return Math.min(this.#channel.timeoutMs, Math.max(1, due - performance.now()));
   }
 

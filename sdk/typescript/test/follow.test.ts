@@ -97,8 +97,24 @@ test("a follower ends with the last error after `reconnectMs`, from each loss on
   const took = performance.now() - lost;
   assert.ok(took > 200 && took < 2000, `${took} ms`);
   const silent = await endpoint(() => "silent");
-  await within(assert.rejects(followed(clientOf([silent.url]).log("kv", { reconnectMs: 500, follow: true })), Unavailable), 5_000);
+  await within(assert.rejects(followed(clientOf([silent.url], { timeoutMs: 500 }).log("kv", { reconnectMs: 500, follow: true })), Unavailable), 5_000);
   await assert.rejects(async () => followed(client.log("kv", { reconnectMs: -1 })), /`reconnectMs` must be/);
+});
+
+test("without a time to reconnect, a follower connects, and ends with the connection", async () => {
+  const server = await logOn(0);
+  const records = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`).log("kv", { reconnectMs: 0 })[Symbol.asyncIterator]();
+  assert.equal((await records.next()).value?.lsn, "1");
+  await stopped(server);
+  await within(assert.rejects(records.next(), Unavailable), 1000);
+  const slow = await endpoint(() => ({ afterMs: 300, reply: { lines: [recordAt(1)] } }));
+  const late = clientOf([slow.url]).log("kv", { reconnectMs: 0 })[Symbol.asyncIterator]();
+  assert.equal((await late.next()).value?.lsn, "1");
+  await assert.rejects(late.next(), Unavailable);
+  assert.equal(slow.asked.length, 1);
+  const down = await endpoint(() => "lost");
+  await within(assert.rejects(followed(clientOf([down.url]).log("kv", { reconnectMs: 0 })), Unavailable), 1000);
+  assert.equal(down.asked.length, 1);
 });
 
 test("an answer ends a follower at once", async () => {
