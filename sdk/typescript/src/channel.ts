@@ -69,6 +69,11 @@ export class Channel {
     for (const reader of [...this.readers]) reader.close(reason);
   }
 
+  /** Throws what calls are rejected with once the client is closed. */
+  throwIfClosed(): void {
+    if (this.#closed !== undefined) throw this.#closed;
+  }
+
   /** The URL of the endpoint in use. */
   get endpoint(): string {
     return this.#endpoints.urls[this.#endpoints.inUse] ?? "";
@@ -105,7 +110,7 @@ export class Channel {
 
   /** Begins a call that may take `timeoutMs`, in addition to the time that the request itself may wait. */
   failover(waitMs = 0, timeoutMs = this.timeoutMs): Failover {
-    if (this.#closed !== undefined) throw this.#closed;
+    this.throwIfClosed();
     return new Failover(this.#endpoints, this.retry, waitMs, timeoutMs);
   }
 
