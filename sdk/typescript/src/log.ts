@@ -15,6 +15,9 @@ import type { WriteOp } from "./writes.js";
 /** How long the service waits for a record at most, in milliseconds. */
 const streamWaitMsMax = 60_000;
 
+/** How long a call waits for a record by default, in milliseconds. */
+const recordWaitMs = 10_000;
+
 /** Longest wait before an iteration tries to reach the service again, in milliseconds. */
 const reconnectWaitMsMax = 2_000;
 
@@ -57,7 +60,7 @@ export interface LogOptions {
   readonly log?: string | undefined;
   /** Whether an iteration waits for further records (default) or stops at the end of the log. */
   readonly follow?: boolean | undefined;
-  /** How long `next` waits for a record, milliseconds; 10 s by default. */
+  /** How long `next` waits for a record, milliseconds; 10 s by default. An iteration that follows the log has the default for 0. */
   readonly waitMs?: number | undefined;
   /**
    * How long an iteration that follows the log tries to reach the service before it throws the last error, milliseconds; 5 minutes
@@ -122,7 +125,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     const after: unknown = options.after ?? "0";
     this.#offset = String(after);
     this.#log = options.log;
-    this.#waitMsDefault = options.waitMs ?? 10_000;
+    this.#waitMsDefault = options.waitMs ?? recordWaitMs;
     this.#reconnectMs = duration("reconnectMs", options.reconnectMs ?? 300_000);
   }
 
@@ -278,9 +281,11 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#isClosed = false;
     this.#lostAt = undefined;
     const follows = this.#options.follow !== false;
+    // Streams that do not wait would follow each other without a pause.
+    const wait = !follows ? 0 : this.#waitMsDefault > 0 ? this.#waitMsDefault : recordWaitMs;
     try {
       while (!this.#wasClosed()) {
-        const record = await this.#call(follows ? this.#waitMsDefault : 0, follows);
+        const record = await this.#call(wait, follows);
         if (record !== undefined) yield record;
         else if (!follows) return;
       }

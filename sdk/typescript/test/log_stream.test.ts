@@ -258,6 +258,17 @@ test("an iteration up to the end of the log does not rely on a stream that waits
   });
 });
 
+test("a follower waits for records at the service, also with `waitMs: 0`", async () => {
+  const scripts: Script[] = [{ pieces: [beat(1), end("idle")] }, { pieces: [beat(1), record(1)], then: "stay" }];
+  await withService(scripts, async ({ asked, reader }) => {
+    for await (const { lsn } of reader({ waitMs: 0 })) {
+      assert.equal(lsn, "1");
+      break;
+    }
+    assert.ok(asked.length === 2 && asked.every((request) => /wait_ms=(10000|9\d\d\d)&/.test(request)), asked.join());
+  });
+});
+
 test("with a caFile, a stream is read as it arrives as well", { timeout: 60_000 }, async () => {
   const tls = certificate();
   const value = "x".repeat(64 << 10);
