@@ -18,7 +18,7 @@ const streamWaitMsMax = 60_000;
 /** How long a call waits for a record by default, in milliseconds. */
 const recordWaitMs = 10_000;
 
-/** Longest wait before an iteration tries to reach the service again, in milliseconds. */
+/** Longest wait before an iteration tries to reach the service again, in milliseconds, whatever the service asks for. */
 const reconnectWaitMsMax = 2_000;
 
 type WireRecord = components["schemas"]["LogRecord"];
@@ -255,8 +255,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
     const { retry } = this.#channel;
     if (!follows) return waitMs(retry, failed, askedMs);
     const policy = this.#wasReached ? { ...retry, attemptsMax: Infinity, waitMaxMs: reconnectWaitMsMax } : retry;
-    const pause = waitMs(policy, failed, askedMs);
-    if (pause === undefined) return undefined;
+    const drawn = waitMs(policy, failed, askedMs);
+    if (drawn === undefined) return undefined;
+    const pause = Math.min(drawn, reconnectWaitMsMax);
     return performance.now() + pause < (this.#lostAt ?? Infinity) + this.#reconnectMs ? pause : undefined;
   }
 

@@ -8,7 +8,7 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
 import { Client, ClientMistake, Unavailable, type LogReader } from "../src/index.js";
-import { clientOf, endpoint, refused } from "./scripted_endpoints.js";
+import { clientOf, endpoint, problem, refused, type Reply } from "./scripted_endpoints.js";
 
 function recordAt(lsn: number): object {
   const position = { lsn: String(lsn), prev_lsn: String(lsn - 1), epoch: "9", csn: "7", version: "8", txn_id: "t", store: "kv" };
@@ -83,6 +83,15 @@ test("a refusal by the service proves that its address is right", async () => {
     assert.equal((await within(records.next(), 30_000)).value?.lsn, "1");
     await records.return();
   }
+});
+
+test("a follower waits for 2 s at most, whatever the service asks for", async () => {
+  const lines = [recordAt(1)];
+  const asks = (ms: number): Reply => [503, { ...problem(503, "unavailable"), retry_after_ms: ms }];
+  const busy = await endpoint((_, __, before) => (before === 0 ? asks(30_000) : before === 1 ? asks(1_900) : { lines }));
+  const records = clientOf([busy.url], { retry: { waitMinMs: 5_000 } }).log("kv")[Symbol.asyncIterator]();
+  assert.equal((await within(records.next(), 8_000)).value?.lsn, "1");
+  await records.return();
 });
 
 test("a follower ends with the last error after `reconnectMs`, from each loss on", async () => {
