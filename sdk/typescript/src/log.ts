@@ -158,7 +158,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   async #call(wait: number, follows: boolean): Promise<LogRecord | undefined> {
     const given: unknown = wait;
     if (typeof given !== "number" || Number.isNaN(given)) throw new Misuse(`\`wait\` must be a number of milliseconds, not ${described(given)}`);
-    if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
+    this.#refuseSecond();
     this.#isReading = true;
     this.#isClosed = false;
     this.#channel.readers.add(this);
@@ -168,6 +168,11 @@ export class LogReader implements AsyncIterable<LogRecord> {
       this.#isReading = false;
       this.#unregister();
     }
+  }
+
+  /** Refuses a call while another one is under way, which it must not disturb. */
+  #refuseSecond(): void {
+    if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
   }
 
   async #next(wait: number, follows: boolean): Promise<LogRecord | undefined> {
@@ -277,19 +282,20 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
+    this.#refuseSecond();
     // Only a stream that was opened without a wait tells where the log ends.
     if (this.#options.follow === false) this.#end();
-    this.#isClosed = false;
     this.#lostAt = undefined;
     const follows = this.#options.follow !== false;
     // Streams that do not wait would follow each other without a pause.
     const wait = !follows ? 0 : this.#waitMsDefault > 0 ? this.#waitMsDefault : recordWaitMs;
     try {
-      while (!this.#wasClosed()) {
+      // A call begins by forgetting that the reader was closed.
+      do {
         const record = await this.#call(wait, follows);
         if (record !== undefined) yield record;
         else if (!follows) return;
-      }
+      } while (!this.#wasClosed());
     } finally {
       this.#end();
     }

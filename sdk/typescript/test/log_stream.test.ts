@@ -350,6 +350,31 @@ test("two calls of one reader at a time are a misuse", async () => {
   });
 });
 
+test("an iteration beside a call is a misuse, and neither keeps it from its end nor ends its stream", async () => {
+  let release: (pieces: readonly string[]) => void = () => undefined;
+  const later = new Promise<readonly string[]>((resolve) => (release = resolve));
+  await withService([{ pieces: [beat(9), record(1)], later, then: "stay" }], async ({ asked, reader }) => {
+    for (const follow of [true, false]) {
+      const found = reader({ waitMs: 60_000, follow });
+      const iterate = async (): Promise<void> => {
+        for await (const { lsn } of found) assert.fail(lsn);
+      };
+      if (follow) {
+        assert.equal(await next(found), "1");
+        const second = next(found);
+        await assert.rejects(iterate(), Misuse);
+        release([record(2)]);
+        assert.equal(await second, "2");
+        assert.equal(asked.length, 1);
+      }
+      const last = next(found);
+      found.close();
+      await assert.rejects(iterate(), Misuse);
+      assert.equal(await last, undefined);
+    }
+  });
+});
+
 test("the texts of values are found as they were posted", () => {
   const line = '{ "lsn" : "1", "s": {"writes": [{"value": 9}]}, "writes": [ {"op":"put","value": {"a": [1.50, "]}\\"\\\\"]} }, {"op":"delete","key":"\\"value\\":"},{"value":1e3},{"value":"x"} ,{"value":null}], "z":[]}';
   JSON.parse(line);
