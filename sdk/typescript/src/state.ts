@@ -75,7 +75,7 @@ async function firstLine(channel: Channel, stream: LineStream, bound: Bound): Pr
 }
 
 /**
- * The rows of a store as they were at `lsn`, in key order, read from a stream with `for await`, once. Continue with the log:
+ * The rows of a store as they were at `lsn`, read from a stream with `for await`, once. Continue with the log:
  * `client.log(store, { after: image.lsn, log: image.log })`. An image that is cut short is an error of the iteration.
  */
 export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {
