@@ -34,6 +34,8 @@ export class Channel {
   /** What calls are rejected with once the client is closed. */
   #closed: Misuse | undefined;
   readonly #endpoints: Endpoints;
+  /** Endpoints that have answered: their addresses are right. */
+  readonly #answered = new Set<number>();
   /** One for each endpoint. */
   readonly #wires: readonly WireClient<paths>[];
 
@@ -69,6 +71,11 @@ export class Channel {
     for (const reader of [...this.readers]) reader.close(reason);
   }
 
+  /** Throws what calls are rejected with once the client is closed. */
+  throwIfClosed(): void {
+    if (this.#closed !== undefined) throw this.#closed;
+  }
+
   /** The URL of the endpoint in use. */
   get endpoint(): string {
     return this.#endpoints.urls[this.#endpoints.inUse] ?? "";
@@ -93,8 +100,7 @@ export class Channel {
   async askOn<T>(call: Failover, ask: Ask<T>, signal?: AbortSignal): Promise<Reply<T>> {
     for (let timeoutMs = await call.next(signal); timeoutMs !== undefined; timeoutMs = await call.next(signal)) {
       const limit = this.#limit(timeoutMs, signal);
-      const wire = this.#wires[call.endpoint] as WireClient<paths>;
-      const reply = await exchange(() => ask(limit.controller.signal, wire)).finally(() => {
+      const reply = await this.#exchange(call.endpoint, ask, limit).finally(() => {
         this.#end(limit);
       });
       if (limit.isStopped && reply.kind === "none") return this.#closed === undefined ? reply : { ...reply, text: "the client was closed", cause: this.#closed };
@@ -105,7 +111,7 @@ export class Channel {
 
   /** Begins a call that may take `timeoutMs`, in addition to the time that the request itself may wait. */
   failover(waitMs = 0, timeoutMs = this.timeoutMs): Failover {
-    if (this.#closed !== undefined) throw this.#closed;
+    this.throwIfClosed();
     return new Failover(this.#endpoints, this.retry, waitMs, timeoutMs);
   }
 
@@ -142,8 +148,7 @@ export class Channel {
     for (let leftMs = await call.next(stop); leftMs !== undefined; leftMs = await call.next(stop)) {
       const limit = this.#limit(leftMs, stop);
       try {
-        const wire = this.#wires[call.endpoint] as WireClient<paths>;
-        const reply = await exchange(() => ask(limit.controller.signal, wire));
+        const reply = await this.#exchange(call.endpoint, ask, limit);
         if (limit.isStopped && this.#closed !== undefined) throw this.#closed;
         if (!limit.isStopped && !call.isOver(failureOf(reply))) continue;
         const body = settled(reply);
@@ -154,6 +159,16 @@ export class Channel {
       }
     }
     return settled(call.exhausted());
+  }
+
+  /** Makes one request of one endpoint. */
+  async #exchange<T>(endpoint: number, ask: Ask<T>, limit: Limit): Promise<Reply<T>> {
+    const wire = this.#wires[endpoint] as WireClient<paths>;
+    const reply = await exchange(() => ask(limit.controller.signal, wire));
+    if (reply.kind !== "none") this.#answered.add(endpoint);
+    // Whatever answers in place of an endpoint that has answered, perhaps on its very connection, may pass.
+    else if (!reply.neverSent && this.#answered.has(endpoint)) return { ...reply, wrong: undefined };
+    return reply;
   }
 
   /** Limits a request; the end of the client ends it as well. */

@@ -10,7 +10,10 @@ export interface Exchanged<T> {
   response: Response;
 }
 
-/** What is wrong with the client's configuration, so that a retry cannot help: TLS refuses the certificate, or the address is `https`. */
+/**
+ * What is wrong with the client's configuration, so that a retry cannot help: TLS refuses the certificate, or the address is `http`
+ * where it should be `https`, or the other way round.
+ */
 export type Wrong = "certificate" | "scheme";
 
 /** A response of any status, or none. A refusal without a problem is not of the service, but of something in its place. */
@@ -29,8 +32,9 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
     if (cause instanceof Error && cause.cause instanceof Error && cause.cause.message === "bad port") {
       throw new Misuse("`fetch` connects to no port that browsers block, such as 6000 or 10080: choose another, or pass a `fetch`", { cause });
     }
-    const wrong = isUntrusted(cause) ? "certificate" : isAlert(cause) ? "scheme" : undefined;
-    return { kind: "none", text: described(cause), neverSent: wrong !== undefined || neverSent(cause), wrong, problem: undefined, cause };
+    const isRefused = isUntrusted(cause) || isAlert(cause);
+    const wrong = isUntrusted(cause) ? "certificate" : isAlert(cause) || isPlain(cause) ? "scheme" : undefined;
+    return { kind: "none", text: described(cause), neverSent: isRefused || neverSent(cause), wrong, problem: undefined, cause };
   }
   const { data, error, response } = exchanged;
   const foreign = foreignType(response);
@@ -125,6 +129,11 @@ function isAlert(error: unknown): boolean {
   return cause instanceof Error && "data" in cause && typeof cause.data === "string" && cause.data.startsWith("\x15\x03");
 }
 
+/** Tells whether the response to a request with TLS was one without. The request may have been sent all the same. */
+function isPlain(error: unknown): boolean {
+  return error instanceof Error && error.cause instanceof Error && plainResponse.test(error.cause.message);
+}
+
 function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
 }
@@ -133,6 +142,6 @@ function described(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const cause = error.cause instanceof Error ? error.cause.message : "";
   if (isAlert(error)) return `${error.message}: does the service speak TLS there? Then use https://`;
-  if (plainResponse.test(cause)) return `${error.message}: the server does not speak TLS: is its address http://?`;
+  if (isPlain(error)) return `${error.message}: the server does not speak TLS: is its address http://?`;
   return cause === "" ? error.message : `${error.message}: ${cause}`;
 }

@@ -15,7 +15,10 @@ import type { WriteOp } from "./writes.js";
 /** How long the service waits for a record at most, in milliseconds. */
 const streamWaitMsMax = 60_000;
 
-/** Longest wait before an iteration tries to reach the service again, in milliseconds. */
+/** How long a call waits for a record by default, in milliseconds. */
+const recordWaitMs = 10_000;
+
+/** Longest wait before an iteration tries to reach the service again, in milliseconds, whatever the service asks for. */
 const reconnectWaitMsMax = 2_000;
 
 type WireRecord = components["schemas"]["LogRecord"];
@@ -57,11 +60,12 @@ export interface LogOptions {
   readonly log?: string | undefined;
   /** Whether an iteration waits for further records (default) or stops at the end of the log. */
   readonly follow?: boolean | undefined;
-  /** How long `next` waits for a record, milliseconds; 10 s by default. */
+  /** How long `next` waits for a record, milliseconds; 10 s by default. An iteration that follows the log has the default for 0. */
   readonly waitMs?: number | undefined;
   /**
    * How long an iteration that follows the log tries to reach the service before it throws the last error, milliseconds; 5 minutes
-   * by default. `next` ends after its wait and `timeoutMs` of the client.
+   * by default. An attempt that no failure precedes has `timeoutMs` of the client in any case, and with 0 it is the only one.
+   * `next` ends after its wait and `timeoutMs`.
    */
   readonly reconnectMs?: number | undefined;
   /** Maximum number of records of one response, at most 10,000; none by default. */
@@ -108,7 +112,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   readonly #reconnectMs: number;
   /** Since when an iteration has had no line from the service, on the clock of `performance.now`. */
   #lostAt: number | undefined;
-  /** Whether a line has ever arrived: until then, the address may be wrong. */
+  /** Whether the service has ever answered, with a line or a problem: until then, the address may be wrong. */
   #wasReached = false;
 
   /** @internal */
@@ -121,7 +125,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     const after: unknown = options.after ?? "0";
     this.#offset = String(after);
     this.#log = options.log;
-    this.#waitMsDefault = options.waitMs ?? 10_000;
+    this.#waitMsDefault = options.waitMs ?? recordWaitMs;
     this.#reconnectMs = duration("reconnectMs", options.reconnectMs ?? 300_000);
   }
 
@@ -154,7 +158,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   async #call(wait: number, follows: boolean): Promise<LogRecord | undefined> {
     const given: unknown = wait;
     if (typeof given !== "number" || Number.isNaN(given)) throw new Misuse(`\`wait\` must be a number of milliseconds, not ${described(given)}`);
-    if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
+    this.#refuseSecond();
     this.#isReading = true;
     this.#isClosed = false;
     this.#channel.readers.add(this);
@@ -164,6 +168,11 @@ export class LogReader implements AsyncIterable<LogRecord> {
       this.#isReading = false;
       this.#unregister();
     }
+  }
+
+  /** Refuses a call while another one is under way, which it must not disturb. */
+  #refuseSecond(): void {
+    if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
   }
 
   async #next(wait: number, follows: boolean): Promise<LogRecord | undefined> {
@@ -193,6 +202,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
         step = this.#take(line);
       } catch (error) {
         if (this.#wasClosed()) continue;
+        if (error instanceof Unavailable && error.problem !== undefined) this.#wasReached = true;
         // The next stream continues after the same record elsewhere: all endpoints have the same log.
         if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#channel.endpointFailed(this.#stream.endpoint);
         this.#lostAt ??= this.#stream === undefined ? begun : performance.now();
@@ -240,7 +250,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /** Returns how long an attempt to open a stream may take, in milliseconds. */
   #timeoutMs(deadline: number, follows: boolean): number {
-    const due = follows ? (this.#lostAt ?? performance.now()) + this.#reconnectMs : deadline;
+    // Only a loss begins the time to reconnect: the first attempt, and one after a stream that has ended, have the whole timeout.
+    const due = follows ? (this.#lostAt ?? Infinity) + this.#reconnectMs : deadline;
     return Math.min(this.#channel.timeoutMs, Math.max(1, due - performance.now()));
   }
 
@@ -249,8 +260,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
     const { retry } = this.#channel;
     if (!follows) return waitMs(retry, failed, askedMs);
     const policy = this.#wasReached ? { ...retry, attemptsMax: Infinity, waitMaxMs: reconnectWaitMsMax } : retry;
-    const pause = waitMs(policy, failed, askedMs);
-    if (pause === undefined) return undefined;
+    const drawn = waitMs(policy, failed, askedMs);
+    if (drawn === undefined) return undefined;
+    const pause = Math.min(drawn, reconnectWaitMsMax);
     return performance.now() + pause < (this.#lostAt ?? Infinity) + this.#reconnectMs ? pause : undefined;
   }
 
@@ -270,17 +282,20 @@ export class LogReader implements AsyncIterable<LogRecord> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
+    this.#refuseSecond();
     // Only a stream that was opened without a wait tells where the log ends.
     if (this.#options.follow === false) this.#end();
-    this.#isClosed = false;
     this.#lostAt = undefined;
     const follows = this.#options.follow !== false;
+    // Streams that do not wait would follow each other without a pause.
+    const wait = !follows ? 0 : this.#waitMsDefault > 0 ? this.#waitMsDefault : recordWaitMs;
     try {
-      while (!this.#wasClosed()) {
-        const record = await this.#call(follows ? this.#waitMsDefault : 0, follows);
+      // A call begins by forgetting that the reader was closed.
+      do {
+        const record = await this.#call(wait, follows);
         if (record !== undefined) yield record;
         else if (!follows) return;
-      }
+      } while (!this.#wasClosed());
     } finally {
       this.#end();
     }

@@ -44,19 +44,38 @@ export async function stateOf<T>(channel: Channel, store: string, options: State
     let stream: LineStream | undefined;
     try {
       stream = await channel.openState(path, leftMs([bound]), signal);
-      const line = await stream.line(leftMs([bound]));
+      const line = await firstLine(channel, stream, bound);
+      // What ends the image listens from its creation on.
+      signal?.throwIfAborted();
+      channel.throwIfClosed();
       if (line === undefined) throw new Unavailable("the state image has no first line");
       return new StateImage<T>(channel, stream, parsed(line), signal);
     } catch (error) {
       stream?.close();
       signal?.throwIfAborted();
+      channel.throwIfClosed();
       await bound.pause(channel.retry, failed, error);
     }
   }
 }
 
+/** Waits for the first line of an image. The signal and the end of the client end the stream, which its caller tells apart. */
+async function firstLine(channel: Channel, stream: LineStream, bound: Bound): Promise<string | undefined> {
+  const closable = { close: (): void => { stream.close(); } };
+  const unlisten = onAbort(bound.signal, closable.close);
+  channel.readers.add(closable);
+  try {
+    bound.signal?.throwIfAborted();
+    channel.throwIfClosed();
+    return await stream.line(leftMs([bound]));
+  } finally {
+    unlisten();
+    channel.readers.delete(closable);
+  }
+}
+
 /**
- * The rows of a store as they were at `lsn`, in key order, read from a stream with `for await`, once. Continue with the log:
+ * The rows of a store as they were at `lsn`, read from a stream with `for await`, once. Continue with the log:
  * `client.log(store, { after: image.lsn, log: image.log })`. An image that is cut short is an error of the iteration.
  */
 export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {

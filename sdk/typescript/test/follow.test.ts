@@ -8,18 +8,21 @@ import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
 import { Client, ClientMistake, Unavailable, type LogReader } from "../src/index.js";
-import { clientOf, endpoint, refused } from "./scripted_endpoints.js";
+import { clientOf, endpoint, problem, refused, type Reply } from "./scripted_endpoints.js";
 
-/** A log with one record, whose stream stays open. */
-async function logOn(port: number): Promise<Server> {
-  const lines = [
-    { event: "heartbeat", log: "1f", next: "0", head_lsn: "1" },
-    { lsn: "1", prev_lsn: "0", epoch: "9", csn: "7", version: "8", txn_id: "t", store: "kv", writes: [{ op: "put", key: "a", value: 1 }] },
-  ];
+function recordAt(lsn: number): object {
+  const position = { lsn: String(lsn), prev_lsn: String(lsn - 1), epoch: "9", csn: "7", version: "8", txn_id: "t", store: "kv" };
+  return { ...position, writes: [{ op: "put", key: "a", value: 1 }] };
+}
+
+/** A log with one record or more, whose stream stays open. */
+async function logOn(port: number, count = 1): Promise<Server> {
+  const beat = { event: "heartbeat", log: "1f", next: "0", head_lsn: String(count) };
+  const records = Array.from({ length: count }, (_, at) => recordAt(at + 1));
   const server = createServer((request, response) => {
     const after = Number(new URL(request.url ?? "", "http://x").searchParams.get("after"));
     response.writeHead(200, { "content-type": "application/x-ndjson" });
-    response.write(lines.slice(0, 2 - after).map((line) => `${JSON.stringify(line)}\n`).join(""));
+    response.write([beat, ...records.slice(after)].map((line) => `${JSON.stringify(line)}\n`).join(""));
   });
   server.listen(port, "127.0.0.1");
   await once(server, "listening");
@@ -50,16 +53,45 @@ const within = async <T>(call: Promise<T>, ms: number): Promise<T> => {
 };
 
 test("a follower outlives an outage that uses up the retries of `run`", async () => {
-  const port = await stopped(await logOn(0));
-  const client = new Client(`http://127.0.0.1:${port}`, { retry: { attemptsMax: 2 } });
+  const before = await logOn(0);
+  const client = new Client(`http://127.0.0.1:${(before.address() as AddressInfo).port}`, { retry: { attemptsMax: 2 } });
   const records = client.log("kv")[Symbol.asyncIterator]();
-  const first = records.next();
+  assert.equal((await records.next()).value?.lsn, "1");
+  const port = await stopped(before);
+  const second = records.next();
   await new Promise((resolve) => setTimeout(resolve, 1000));
-  const server = await logOn(port);
-  assert.equal(((await within(first, 10_000)).value)?.lsn, "1");
+  const server = await logOn(port, 2);
+  assert.equal(((await within(second, 10_000)).value)?.lsn, "2");
   client.close();
   assert.equal((await records.next()).done, true);
   await stopped(server);
+});
+
+test("a follower that has never reached an endpoint ends after the attempts of a read", async () => {
+  const port = await stopped(await logOn(0));
+  await within(assert.rejects(followed(clientOf([`http://127.0.0.1:${port}`]).log("kv")), Unavailable), 5_000);
+  const down = await endpoint(() => "lost");
+  await within(assert.rejects(followed(clientOf([down.url]).log("kv")), Unavailable), 5_000);
+  assert.equal(down.asked.length, 4);
+});
+
+test("a refusal by the service proves that its address is right", async () => {
+  const lines = [{ event: "heartbeat", log: "1f", next: "0", head_lsn: "1" }, recordAt(1)];
+  for (const others of [[], [(await endpoint(() => "lost")).url]]) {
+    const busy = await endpoint((_, __, before) => (before < 9 ? refused(503, "unavailable") : { lines }));
+    const records = clientOf([busy.url, ...others], { retry: { attemptsMax: 3 } }).log("kv")[Symbol.asyncIterator]();
+    assert.equal((await within(records.next(), 30_000)).value?.lsn, "1");
+    await records.return();
+  }
+});
+
+test("a follower waits for 2 s at most, whatever the service asks for", async () => {
+  const lines = [recordAt(1)];
+  const asks = (ms: number): Reply => [503, { ...problem(503, "unavailable"), retry_after_ms: ms }];
+  const busy = await endpoint((_, __, before) => (before === 0 ? asks(30_000) : before === 1 ? asks(1_900) : { lines }));
+  const records = clientOf([busy.url], { retry: { waitMinMs: 5_000 } }).log("kv")[Symbol.asyncIterator]();
+  assert.equal((await within(records.next(), 8_000)).value?.lsn, "1");
+  await records.return();
 });
 
 test("a follower ends with the last error after `reconnectMs`, from each loss on", async () => {
@@ -74,8 +106,24 @@ test("a follower ends with the last error after `reconnectMs`, from each loss on
   const took = performance.now() - lost;
   assert.ok(took > 200 && took < 2000, `${took} ms`);
   const silent = await endpoint(() => "silent");
-  await within(assert.rejects(followed(clientOf([silent.url]).log("kv", { reconnectMs: 500, follow: true })), Unavailable), 5_000);
+  await within(assert.rejects(followed(clientOf([silent.url], { timeoutMs: 500 }).log("kv", { reconnectMs: 500, follow: true })), Unavailable), 5_000);
   await assert.rejects(async () => followed(client.log("kv", { reconnectMs: -1 })), /`reconnectMs` must be/);
+});
+
+test("without a time to reconnect, a follower connects, and ends with the connection", async () => {
+  const server = await logOn(0);
+  const records = new Client(`http://127.0.0.1:${(server.address() as AddressInfo).port}`).log("kv", { reconnectMs: 0 })[Symbol.asyncIterator]();
+  assert.equal((await records.next()).value?.lsn, "1");
+  await stopped(server);
+  await within(assert.rejects(records.next(), Unavailable), 1000);
+  const slow = await endpoint(() => ({ afterMs: 300, reply: { lines: [recordAt(1)] } }));
+  const late = clientOf([slow.url]).log("kv", { reconnectMs: 0 })[Symbol.asyncIterator]();
+  assert.equal((await late.next()).value?.lsn, "1");
+  await assert.rejects(late.next(), Unavailable);
+  assert.equal(slow.asked.length, 1);
+  const down = await endpoint(() => "lost");
+  await within(assert.rejects(followed(clientOf([down.url]).log("kv", { reconnectMs: 0 })), Unavailable), 1000);
+  assert.equal(down.asked.length, 1);
 });
 
 test("an answer ends a follower at once", async () => {
@@ -101,7 +149,7 @@ for (const [name, close] of Object.entries({
 })) {
   test(`closing ${name} ends an iteration whose request has no answer, or that waits to reconnect`, async () => {
     const silent = await endpoint(() => "silent");
-    const down = await endpoint(() => "lost");
+    const down = await endpoint((_, __, before) => (before === 0 ? refused(503, "unavailable") : "lost"));
     for (const { url, asked } of [silent, down]) {
       const client = clientOf([url]);
       const reader = client.log("kv");

@@ -258,6 +258,17 @@ test("an iteration up to the end of the log does not rely on a stream that waits
   });
 });
 
+test("a follower waits for records at the service, also with `waitMs: 0`", async () => {
+  const scripts: Script[] = [{ pieces: [beat(1), end("idle")] }, { pieces: [beat(1), record(1)], then: "stay" }];
+  await withService(scripts, async ({ asked, reader }) => {
+    for await (const { lsn } of reader({ waitMs: 0 })) {
+      assert.equal(lsn, "1");
+      break;
+    }
+    assert.ok(asked.length === 2 && asked.every((request) => /wait_ms=(10000|9\d\d\d)&/.test(request)), asked.join());
+  });
+});
+
 test("with a caFile, a stream is read as it arrives as well", { timeout: 60_000 }, async () => {
   const tls = certificate();
   const value = "x".repeat(64 << 10);
@@ -336,6 +347,31 @@ test("two calls of one reader at a time are a misuse", async () => {
     await assert.rejects(found.next(), (error) => error instanceof Misuse && error.message.includes("await"));
     assert.equal(await first, "1");
     assert.equal(await next(found), "2");
+  });
+});
+
+test("an iteration beside a call is a misuse, and neither keeps it from its end nor ends its stream", async () => {
+  let release: (pieces: readonly string[]) => void = () => undefined;
+  const later = new Promise<readonly string[]>((resolve) => (release = resolve));
+  await withService([{ pieces: [beat(9), record(1)], later, then: "stay" }], async ({ asked, reader }) => {
+    for (const follow of [true, false]) {
+      const found = reader({ waitMs: 60_000, follow });
+      const iterate = async (): Promise<void> => {
+        for await (const { lsn } of found) assert.fail(lsn);
+      };
+      if (follow) {
+        assert.equal(await next(found), "1");
+        const second = next(found);
+        await assert.rejects(iterate(), Misuse);
+        release([record(2)]);
+        assert.equal(await second, "2");
+        assert.equal(asked.length, 1);
+      }
+      const last = next(found);
+      found.close();
+      await assert.rejects(iterate(), Misuse);
+      assert.equal(await last, undefined);
+    }
   });
 });
 

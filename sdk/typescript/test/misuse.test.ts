@@ -2,11 +2,11 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { createServer, type AddressInfo } from "node:net";
+import { connect, createServer, type AddressInfo } from "node:net";
 import { test } from "node:test";
 
-import { Client, Misuse, Unavailable, type ClientOptions, type Key, type KeyRange, type PreparedCommit, type RowRead, type Work } from "../src/index.js";
-import { begun, committed, start } from "./scripted.js";
+import { Client, Misuse, OutcomeUnknown, Unavailable, type ClientOptions, type Key, type KeyRange, type PreparedCommit, type RowRead, type Work } from "../src/index.js";
+import { begun, certificate, committed, start } from "./scripted.js";
 
 const nowhere = "http://127.0.0.1:1";
 
@@ -220,15 +220,59 @@ test("a store that Begin did not name is refused at once", async () => {
   }
 });
 
-test("https to a port without TLS says so", async () => {
+test("https to a port without TLS is a misuse, but for a commit, which may have been sent", { timeout: 20_000 }, async () => {
   const service = await start(() => committed());
+  const url = service.url.replace("http:", "https:");
+  const isRight = misuse("does not speak TLS");
   try {
-    for (const caFile of [undefined, process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt"]) {
-      const client = new Client(service.url.replace("http:", "https:"), { caFile });
-      await assert.rejects(client.begin(), (error) => error instanceof Unavailable && error.message.includes("does not speak TLS"));
+    for (const urls of [[url], [url, url.replace("127.0.0.1", "localhost")]]) {
+      for (const caFile of [undefined, process.env["SSL_CERT_FILE"] ?? "/etc/ssl/certs/ca-certificates.crt"]) {
+        const client = new Client(urls, { caFile });
+        await assert.rejects(client.begin(), isRight);
+        await assert.rejects(client.row("kv", "a"), isRight);
+        await assert.rejects(client.run(() => undefined), isRight);
+        await assert.rejects(client.log("kv").next(), isRight);
+        await assert.rejects(client.state("kv"), isRight);
+        const txn = client.beginLocal();
+        txn.put("kv", "a", 1);
+        const commit = txn.prepare();
+        await assert.rejects(client.commit(commit), OutcomeUnknown);
+        assert.ok((await client.batch([commit])).every((result) => result instanceof OutcomeUnknown));
+      }
     }
   } finally {
     service.stop();
+  }
+});
+
+test("what answers without TLS on the connection of a service that has answered is no misuse", { timeout: 20_000 }, async () => {
+  const tls = certificate();
+  const service = await start((kind) => (kind === "begin" ? begun(0) : kind === "status" ? [200, { status: "in_flight" }] : committed()), tls);
+  let isPlain = false;
+  const way = createServer((client) => {
+    const server = connect(Number(new URL(service.url).port), "127.0.0.1");
+    for (const socket of [client, server]) socket.on("error", () => undefined).on("close", () => { client.destroy(); server.destroy(); });
+    server.pipe(client);
+    client.on("data", (data) => {
+      server.write(data);
+      if (isPlain) client.write("HTTP/1.1 400 Bad Request\r\n\r\n");
+    });
+  });
+  way.listen(0, "127.0.0.1");
+  await once(way, "listening");
+  const { port } = way.address() as AddressInfo;
+  try {
+    const client = new Client(`https://localhost:${port}`, { caFile: tls.file, resolveTimeoutMs: 1000, timeoutMs: 1000 });
+    const txn = await client.begin({ stores: ["kv"] });
+    txn.put("kv", "a", 1);
+    isPlain = true;
+    await assert.rejects(txn.commit(), OutcomeUnknown);
+    await assert.rejects(client.begin(), (error) => error instanceof Unavailable && error.message.includes("does not speak TLS"));
+    assert.ok(service.arrived.some(({ kind }) => kind === "commit"));
+  } finally {
+    way.close();
+    service.stop();
+    tls.remove();
   }
 });
 

@@ -24,6 +24,7 @@ async function all(image: StateImage): Promise<Key[]> {
 async function streaming(lines: readonly object[], then: "break" | "stay", use: (client: Client) => Promise<void>): Promise<void> {
   const server = createServer((_, response) => {
     response.writeHead(200, { "content-type": "application/x-ndjson" });
+    response.flushHeaders();
     response.write(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
     if (then === "break") setTimeout(() => response.destroy(), 20);
   });
@@ -128,6 +129,27 @@ test("a signal, the image and the client end an image, and none of them as if it
     if (name === "signal") stop.abort(enough);
     else client.close();
     await opened;
+  }
+});
+
+test("a signal and the client end the wait for the first line of an image", { timeout: 20_000 }, async () => {
+  for (const lines of [[], [first]]) {
+    for (const name of ["signal", "client"] as const) {
+      // As soon as the image may be there, and while it waits.
+      for (const ms of [0, 1, 2, 3, 5, 10, 100]) {
+        await streaming(lines, "stay", async (client) => {
+          const stop = new AbortController();
+          const read = client.state("kv", { signal: stop.signal }).then(all);
+          const ended = assert.rejects(read, (error) => (name === "signal" ? error === enough : error instanceof Misuse && error.message.includes("client is closed")));
+          setTimeout(() => {
+            if (name === "signal") stop.abort(enough);
+            else client.close();
+          }, ms);
+          await ended;
+          assert.equal(client.channel.readers.size, 0);
+        });
+      }
+    }
   }
 });
 
