@@ -107,7 +107,7 @@ struct Interruption {
 impl Interruption {
     /// Returns whether another reason is reported as well: "connection closed" may come first, and "password authentication
     /// failed" with the next attempt. A receiver may give a new reason each time, so most of those are not.
-    fn reports(&self, text: &str) -> bool {
+    fn must_report(&self, text: &str) -> bool {
         self.text != text && (self.reports < REASONS_MAX || self.at.elapsed() >= REASONS_INTERVAL)
     }
 }
@@ -220,7 +220,7 @@ impl Pusher {
         let asked = self.parts.transport.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
         let before = self.interrupted.take();
         self.interrupted = Some(match before {
-            Some(before) if !before.reports(&text) => before,
+            Some(before) if !before.must_report(&text) => before,
             before => {
                 self.parts.sink.interrupted(self.parts.store, &text);
                 Interruption {

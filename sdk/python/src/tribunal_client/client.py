@@ -586,6 +586,19 @@ class Transaction(Draft):
         return self._ended(self._client.abort(self.id))
 
 
+def _end_stream(client: Client, owner: Cursor | Image, lock: threading.RLock) -> None:
+    """Close the stream of a reader or an image, also while another thread waits for it."""
+    if not lock.acquire(blocking=False):
+        stream = owner._stream
+        if stream is not None:
+            stream.response.interrupt()
+        lock.acquire()
+    try:
+        client._perform(owner._close())
+    finally:
+        lock.release()
+
+
 class LogReader(Cursor):
     """Reads a store's log in order, by `for` or by `next`, from a stream that it opens when it is read.
 
@@ -644,15 +657,7 @@ class LogReader(Cursor):
             return
         stop, self._stop = self._stop, Stop()
         stop.set()
-        if not self._lock.acquire(blocking=False):
-            stream = self._stream
-            if stream is not None:
-                stream.response.interrupt()
-            self._lock.acquire()
-        try:
-            self._client._perform(self._close())
-        finally:
-            self._lock.release()
+        _end_stream(self._client, self, self._lock)
 
     def __enter__(self) -> Self:
         return self
@@ -702,15 +707,7 @@ class StateImage(Image):
         """End the stream. An iteration that has not reached its end raises an error."""
         if self._client._process not in (None, os.getpid()):
             return
-        if not self._lock.acquire(blocking=False):
-            stream = self._stream
-            if stream is not None:
-                stream.response.interrupt()
-            self._lock.acquire()
-        try:
-            self._client._perform(self._close())
-        finally:
-            self._lock.release()
+        _end_stream(self._client, self, self._lock)
 
     def __enter__(self) -> Self:
         return self

@@ -598,6 +598,13 @@ class Service:
 
         return (yield from self._repeated(until, opened))
 
+    def _pause(self, failed: int, error: Unavailable, until: float) -> Sleep:
+        """Return the wait before a read is repeated, or raise the error if it is not."""
+        wait = self.retry.wait_s(failed, error.retry_after_s)
+        if wait is None or error.no_connection or time.monotonic() + wait >= until:
+            raise error
+        return Sleep(wait)
+
     def _repeated(self, until: float, ask: Callable[[], Flow[T]]) -> Flow[T]:
         """Repeat what changes nothing while the service is unavailable, until some time."""
         failed = 0
@@ -606,10 +613,7 @@ class Service:
                 return (yield from ask())
             except Unavailable as error:
                 failed += 1
-                wait = self.retry.wait_s(failed, error.retry_after_s)
-                if wait is None or error.no_connection or time.monotonic() + wait >= until:
-                    raise
-                yield Sleep(wait)
+                yield self._pause(failed, error, until)
 
     def _opened(self, request: dict[str, Any], silence_s: float, until: float) -> Flow[tuple[Any, int]]:
         """Open a stream. Return it, and the endpoint that sends it."""
@@ -671,10 +675,7 @@ class Service:
                 own = None
             except Unavailable as error:
                 failed += 1
-                wait = self.retry.wait_s(failed, error.retry_after_s)
-                if wait is None or error.no_connection or time.monotonic() + wait >= until:
-                    raise
-                yield Sleep(wait)
+                yield self._pause(failed, error, until)
 
     def _own_epoch(self, store: str) -> int:
         """Return the epoch of this client's latest commit to a store, if reads have to be compared with it; 0 if not.

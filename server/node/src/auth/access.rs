@@ -115,6 +115,11 @@ impl Access {
         }
     }
 
+    /// Returns a tenant's name, or its number if nothing names it any more.
+    pub fn tenant_name(&self, namespace: NamespaceId) -> String {
+        self.namespace_name(namespace).unwrap_or_else(|| namespace.0.to_string())
+    }
+
     /// Returns a tenant's name.
     pub fn namespace_name(&self, namespace: NamespaceId) -> Option<String> {
         self.keys.read().namespace_name(namespace).map(str::to_owned)

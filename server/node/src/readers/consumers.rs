@@ -322,7 +322,7 @@ impl NodeService {
 
     /// Returns a tenant's name, or its number if nothing names it any more.
     pub(crate) fn tenant_name(&self, namespace: NamespaceId) -> String {
-        self.access.namespace_name(namespace).unwrap_or_else(|| namespace.0.to_string())
+        self.access.tenant_name(namespace)
     }
 
     /// Returns a store's name for an operator of all tenants, who may have several stores of one name.

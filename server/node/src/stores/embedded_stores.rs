@@ -231,10 +231,11 @@ mod tests {
 
     use tempfile::TempDir;
     use tribunal_log::{DurableLog, LogOptions};
-    use tribunal_types::{Batch, EpochOutcome, NamespaceId, StoreLsn, TxnIx};
+    use tribunal_push::SourceError;
+    use tribunal_types::{Batch, Decision, EpochInput, EpochOutcome, NamespaceId, StoreLsn, TxnIx, Version};
 
     use super::*;
-    use crate::commit::epoch_cache::EpochCache;
+    use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch, Timing};
     use crate::commit::progress::Progress;
 
     const STORE: StoreId = StoreId(1);
@@ -317,6 +318,36 @@ mod tests {
         assert!(truncation.try_lock().is_some(), "what it needs is known now");
         assert_eq!(stores.close(STORE), Ok(()));
         assert_eq!(stores.awaited(), []);
+    }
+
+    #[tokio::test]
+    async fn a_record_that_is_only_in_memory_does_not_fill_a_store() {
+        let dir = TempDir::new().expect("a directory");
+        let (stores, mut log) = stores(&dir);
+        for n in 1..=4 {
+            let version = Version::new(Epoch(n), 0).expect("a version");
+            let outcome = EpochOutcome {
+                epoch: Epoch(n),
+                decisions: vec![Decision::Committed { version }],
+                lsns: vec![StoreLsn { store: STORE, txn: TxnIx(0), lsn: Lsn(n) }],
+                ..EpochOutcome::default()
+            };
+            let now = Instant::now();
+            let input = EpochInput { epoch: Epoch(n), epoch_time_ms: 0, batches: Vec::new() };
+            let (heads, timing) = (outcome.heads(), Timing::resolved_now(now, now, Vec::new()));
+            let _ = stores.records.cache.publish(Arc::new(ResolvedEpoch::new(input, outcome, heads, timing)));
+        }
+        assert!(log.continue_after(Epoch(3), &[(STORE, Lsn(3))]).expect("continues"));
+        let taken = |after| {
+            let mut taken = Vec::new();
+            let read = stores.records.epochs_after(STORE, Lsn(after), &mut |_, outcome| {
+                taken.push(outcome.epoch.0);
+                true
+            });
+            read.map(|()| taken)
+        };
+        assert!(matches!(taken(0), Err(SourceError::Truncated { oldest: Lsn(4) })), "memory has it, the log does not");
+        assert_eq!(taken(3).expect("the log begins there"), [4]);
     }
 
     #[tokio::test]

@@ -98,7 +98,7 @@ impl EgressByTenant {
 
     /// Returns a tenant's name, or its number if nothing names it any more.
     pub fn tenant_name(&self, namespace: NamespaceId) -> String {
-        self.access.namespace_name(namespace).unwrap_or_else(|| namespace.0.to_string())
+        self.access.tenant_name(namespace)
     }
 
     fn named(&self, namespace: NamespaceId) -> Option<&TenantEgress> {
