@@ -28,7 +28,7 @@ use crate::sim::faults::{Fault, Faults, Planned};
 use crate::sim::machine::{Machine, Process, SimLog};
 use crate::sim::world::{Happening, World};
 
-/// Among seeds with all faults, every `LOSES_EVERY`-th loses its majority: those with this remainder.
+/// Of every `LOSES_EVERY` seeds with all faults, the one with this remainder loses its majority.
 const LOSES_EVERY: u64 = 7;
 const LOSES_REMAINDER: u64 = 3;
 /// Earliest and latest time of the loss, microseconds.
@@ -422,7 +422,7 @@ impl World {
         if whole.is_empty() { survivor } else { self.random.one_of(&whole) }
     }
 
-    /// Returns whether a machine came after the loss of the others.
+    /// Returns whether a machine never existed, or was added after the others were lost.
     pub(super) fn is_after_loss(&self, node: u16) -> bool {
         self.majority_loss.numbers.is_some_and(|last| node > last)
     }
