@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// Clients may find that these transactions were executed, whatever they were told before.
+    /// Clients may find that these transactions were executed, whatever the earlier replies.
     fn note_in_doubt(&mut self, ids: impl Iterator<Item = TxnId>) {
         for id in ids {
             self.report.majority_loss.in_doubt += 1;

@@ -133,7 +133,7 @@ impl Witness {
         Ok(())
     }
 
-    /// Notes that a client was told that its reads held in this epoch.
+    /// Notes the epoch of a reply to a client that its reads held.
     pub fn told_of(&mut self, epoch: Epoch) {
         self.acknowledged = self.acknowledged.max(epoch);
     }
@@ -149,7 +149,7 @@ impl Witness {
         self.stores.retain(|store, _| u64::from(store.0) <= change);
     }
 
-    /// Returns the last epoch for which any client was told a verdict.
+    /// Returns the last epoch for which any client received a verdict.
     #[must_use]
     pub fn acknowledged(&self) -> Epoch {
         self.acknowledged

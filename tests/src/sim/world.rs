@@ -713,7 +713,7 @@ impl World {
         waiter.map(drop).ok_or_else(|| format!("node {node} answers attempt {attempt} again"))
     }
 
-    /// Every machine knows the verdict that a transaction's client was told.
+    /// Every machine has the verdict that a transaction's client received.
     fn invariant_acknowledged_is_present(&mut self, at: usize, members: &[u16]) -> Result<(), String> {
         let operation = self.operations[at].clone();
         let mut stored = None;
