@@ -4,8 +4,8 @@
 //! These entries count as committed, and so do all earlier entries that this node has but did not know to be committed:
 //! they may have been acknowledged. The control log is written last: until it has its entries, a repeated run can tell
 //! what is missing. Whatever the other nodes acknowledged without this node is lost. From the next start on, everything
-//! proceeds as usual: the node is elected in all logs, closes the groups of the other nodes, and tells nodes that come
-//! back that they were removed.
+//! proceeds as usual: the node is elected in all logs, closes the groups of the other nodes, and notifies returning nodes
+//! of their removal.
 //!
 //! The command is part of the server (`server/node/src/commands/cluster_recover.rs`): it checks whether the node may do
 //! this, and prevents a start after an unfinished run. The simulator runs the same code on simulated disks.
@@ -33,7 +33,7 @@ const READ_BYTES: usize = 16 << 20;
 /// the entries of their later terms must not be mistaken for these.
 const TERMS_AHEAD: u64 = 1 << 20;
 
-/// The accepted losses and doubts of a recovery.
+/// The consequences of a recovery that the operator accepts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
     /// The removed nodes.
@@ -56,7 +56,7 @@ pub struct StoppedNode<'a, W: Waiters, P, E, L: GroupLog> {
     pub keyer: &'a RowKeyer,
     /// The node's state, recovered from its disk.
     pub member: &'a Member<W, P, E, L>,
-    /// The run in the ids of the proposals that are written.
+    /// Run number in the ids of the proposals written here.
     pub run: u64,
     /// Whether an earlier run began to change the logs and did not finish.
     pub again: bool,
@@ -87,7 +87,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(accepted)
     }
 
-    /// Checks that the node is a member: any other node would be left alone with a log that it cannot lead.
+    /// Checks that the node is a member: a non-member would be left alone with logs that no node can lead.
     fn must_be_member(&self) -> Result<(), String> {
         let known = self.member.replica().replicated().members().node(self.node);
         if known.is_some_and(|node| node.stage == NodeStage::Present && node.joined.is_some()) {

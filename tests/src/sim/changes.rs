@@ -25,7 +25,7 @@ const NAMES: u64 = 4;
 #[derive(Default)]
 pub(super) struct Changes {
     asked: u64,
-    /// The machine and its process start that each pending change waits for, by number.
+    /// The machine that each pending change waits for, and which start of its process, by number of the change.
     waiting: BTreeMap<u64, (u16, u64)>,
     replies: Vec<ControlReply>,
     /// The committed entries of the control group, kept here because machines compact theirs.
@@ -39,7 +39,7 @@ impl Changes {
         let name = random.between(1, NAMES);
         let change = match random.between(0, 5) {
             // The operator chooses the number of partitions, whatever the number of cores. A node whose state has
-            // diverged could not repartition.
+            // diverged could not follow such a change.
             5 if !planted(Bug::OneNodeDiverges) => ControlChange::SetBounds(Bounds {
                 window_bytes_max: WINDOW_BYTES_MAX as u64,
                 status_bytes_max: STATUS_BYTES_MAX as u64,

@@ -4,12 +4,12 @@
 //! sync, and is then repeated, with the mark that the command keeps; the process does not start until the command has
 //! finished. Operators then add nodes in place of the lost ones, so that several members must agree again at the end.
 //!
-//! The survivor has decided as much as any node, as the command requires. So nothing that a client was told about a
+//! The survivor has decided as much as any node, as the command requires. So nothing that a client learned about a
 //! transaction may be lost, and all invariants of verdicts, epochs and states continue to hold. This module forgets
 //! what the survivor may lack, and no more: configuration changes that only the other nodes had, and the last epoch
 //! that those nodes knew to be complete without items. Entries that the survivor had without knowing them to be
-//! committed count as committed from then on, even if other nodes knew that they were not: clients that were told so
-//! may find their transactions executed. The command lists these.
+//! committed count as committed from then on, even if other nodes knew that they were not: clients with a reply to
+//! that effect may find their transactions executed. The command lists these.
 //!
 //! If the survivor's power is cut as well, its disk must still have everything that it has decided; entries in doubt
 //! may be gone. No frame outlives the processes at its ends.
@@ -38,7 +38,8 @@ const TRY_AGAIN_US: u64 = 20_000;
 const TRIES_MAX: u32 = 200;
 /// Survivors whose power is cut too, per mille.
 const POWER_CUT_PER_MILLE: u64 = 400;
-/// Tries in which such a loss is put off until the survivor's disk would have everything after a power cut, at most.
+/// Tries after which the survivor's power stays on: until then, the loss is postponed while a power cut would take a
+/// decision from the survivor's disk.
 const CUTS_MAX: u32 = 60;
 /// Calls of the command that are interrupted, per mille, and the maximum number of disk operations before the
 /// interruption.
@@ -308,8 +309,8 @@ impl World {
         Ok(())
     }
 
-    /// Replays what a just started member knows to be committed from its disk, as the server does before anything else.
-    /// The inner error is one of the disk.
+    /// Replays the entries on disk that a newly started member knows to be committed, as the server does before anything
+    /// else. The inner error is one of the disk.
     fn replay(&mut self, node: u16) -> Result<Result<(), String>, String> {
         let now = self.machines[usize::from(node) - 1].now(self.time_us);
         loop {

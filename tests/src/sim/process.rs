@@ -196,7 +196,7 @@ impl World {
         self.later(lasts_us, Happening::Synced { node, start, number });
     }
 
-    /// A sync returns.
+    /// Handles the return of a sync.
     pub(super) fn synced(&mut self, node: u16, start: u64, number: u64) -> Result<(), String> {
         let time_us = self.time_us;
         let machine = self.machine(node);

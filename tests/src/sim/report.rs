@@ -32,7 +32,7 @@ pub struct Report {
     pub repeats: u64,
     /// Epochs with items, and those among them to which several nodes contributed.
     pub epochs: (usize, usize),
-    /// Processes that were stopped as planned, and stops that reached the limit of the wait for work in flight.
+    /// Processes that were stopped as planned, and stops in which the process had to end its wait for work in flight.
     pub stops: (u64, u64),
     /// Written images, and starts from an image.
     pub images: (u64, u64),

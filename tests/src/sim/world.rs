@@ -149,13 +149,13 @@ pub(super) struct World {
     /// Pending fresh reads.
     pub(super) reads: BTreeMap<u64, Attempt>,
     pub(super) attempts: u64,
-    /// The machine and its process start that each pending attempt waits for.
+    /// The machine that each pending attempt waits for, and which start of its process.
     pub(super) waiters: BTreeMap<u64, (u16, u64)>,
     pub(super) witness: Witness,
     pub(super) judge: Judge,
     pub(super) trace: Trace,
     pub(super) report: Report,
-    /// The time since when a machine is cut off from all others, by machine.
+    /// The machines that are cut off from all others, with the time of the cut, microseconds.
     cut_off: BTreeMap<u16, u64>,
     /// The sum of the terms of all groups when the current bridge was cut.
     bridged: Option<u64>,
@@ -531,8 +531,7 @@ impl World {
         Ok(())
     }
 
-    /// Handles the end of a process that was stopped; it starts again after a while, unless it was removed and stays
-    /// down.
+    /// Ends a stopped process, and schedules its next start unless its node was removed and stays down.
     ///
     /// # Errors
     /// If a client is still waiting for its answer.
