@@ -4,8 +4,8 @@
 //! These entries count as committed, and so do all earlier entries that this node has but did not know to be committed:
 //! they may have been acknowledged. The control log is written last: until it has its entries, a repeated run can tell
 //! what is missing. Whatever the other nodes acknowledged without this node is lost. From the next start on, everything
-//! proceeds as usual: the node is elected in all logs, closes the groups of the other nodes, and notifies returning nodes
-//! of their removal.
+//! proceeds as usual: the node is elected in all logs, closes the groups of the other nodes, and notifies returning
+//! nodes of their removal.
 //!
 //! The command is part of the server (`server/node/src/commands/cluster_recover.rs`): it checks whether the node may do
 //! this, and prevents a start after an unfinished run. The simulator runs the same code on simulated disks.

@@ -309,8 +309,8 @@ impl World {
         Ok(())
     }
 
-    /// Replays the entries on disk that a newly started member knows to be committed, as the server does before anything
-    /// else. The inner error is one of the disk.
+    /// Replays the entries on disk that a newly started member knows to be committed, as the server does before
+    /// anything else. The inner error is one of the disk.
     fn replay(&mut self, node: u16) -> Result<Result<(), String>, String> {
         let now = self.machines[usize::from(node) - 1].now(self.time_us);
         loop {
