@@ -1,13 +1,14 @@
-//! What is left of a cluster that has lost a majority of its nodes for good: one node continues as the only member.
+//! Recovers a cluster that has permanently lost a majority of its nodes: one node continues as the only member.
 //!
-//! Each log gets entries that make this node its only member, and the control log the removals of all others. They count as
-//! agreed on, and so does everything that this node had before them and did not know to be: it may have been acknowledged.
-//! The control log comes last: while it does not have them, a repeat knows what is missing.
-//! What the others have acknowledged without this node is lost. From the next start on, all goes its usual way: the
-//! node is elected in all logs, closes those of the others, and tells nodes that come back that they were removed.
+//! Each log gets entries that make this node its only member; the control log also gets the removal of all other nodes.
+//! These entries count as committed, and so do all earlier entries that this node has but did not know to be committed:
+//! they may have been acknowledged. The control log is written last: until it has its entries, a repeated run can tell
+//! what is missing. Whatever the other nodes acknowledged without this node is lost. From the next start on, everything
+//! proceeds as usual: the node is elected in all logs, closes the groups of the other nodes, and notifies returning
+//! nodes of their removal.
 //!
-//! The command is the server's (`server/node/src/commands/cluster_recover.rs`): it finds out whether the node may do this, and
-//! keeps it from starting half-way. The simulator does the same on simulated disks.
+//! The command is part of the server (`server/node/src/commands/cluster_recover.rs`): it checks whether the node may do
+//! this, and prevents a start after an unfinished run. The simulator runs the same code on simulated disks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,47 +26,47 @@ use tribunal_types::{
     ControlChange, ControlEntry, ControlIndex, GroupId, NamespaceId, NodeId, NodeStage, ProposalId, TxnId,
 };
 
-/// Bytes of entries that are read at a time.
+/// Maximum number of entry bytes per read.
 const READ_BYTES: usize = 16 << 20;
 
-/// Margin of the new entries' terms over every term that this node knows: others may have gone on without it, and what
-/// they have written in terms of theirs must not be taken for the same.
+/// Margin of the new entries' terms over every term known to this node: other nodes may have continued without it, and
+/// the entries of their later terms must not be mistaken for these.
 const TERMS_AHEAD: u64 = 1 << 20;
 
-/// What was given up, and what was not known.
+/// The consequences of a recovery that the operator accepts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Accepted {
-    /// The nodes that are removed.
+    /// The removed nodes.
     pub removed: Vec<NodeId>,
-    /// Transactions that this node has, and did not know to be agreed on: they are decided now.
+    /// Transactions in this node's log that it did not know to be committed: they get decided now.
     pub in_doubt: Vec<(NamespaceId, TxnId)>,
 }
 
-/// The logs of a node that has stopped.
+/// A stopped node and its logs.
 pub struct StoppedNode<'a, W: Waiters, P, E, L: GroupLog> {
-    /// Its number.
+    /// The node's id.
     pub node: NodeId,
-    /// Its log.
+    /// The node's log.
     pub log: &'a mut DiskLog,
-    /// Reads that.
+    /// Reads `log`.
     pub reader: &'a LogReader,
-    /// How far its state image has read the groups.
+    /// The cursor of each group up to which the node's state image includes its entries.
     pub image: &'a GroupCursors,
     /// Hashes row keys.
     pub keyer: &'a RowKeyer,
-    /// What it knows.
+    /// The node's state, recovered from its disk.
     pub member: &'a Member<W, P, E, L>,
-    /// Names the changes that are made.
+    /// Run number in the ids of the proposals written here.
     pub run: u64,
-    /// Whether this was begun before, and has not ended.
+    /// Whether an earlier run began to change the logs and did not finish.
     pub again: bool,
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_, W, P, E, L> {
-    /// Makes the node the only one of its cluster. `note` keeps what is accepted, before anything changes.
+    /// Makes the node the only one of its cluster. `note` persists what is accepted, before anything changes.
     ///
     /// # Errors
-    /// In words. Nothing has changed then, unless the disk failed; the same can be done again.
+    /// The reason, as text. Nothing has changed then, unless the disk failed; the call can be repeated.
     pub fn go_on_alone(mut self, note: impl FnOnce(&Accepted) -> Result<(), String>) -> Result<Accepted, String> {
         self.must_be_member()?;
         let others = self.others();
@@ -74,11 +75,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
             if !self.again {
                 return Err("this node is the only one of its cluster already".into());
             }
-            // The control log came last.
+            // The control log is written last, and has its entries: the earlier run wrote everything.
             self.log.sync().map_err(|error| error.to_string())?;
             return Ok(accepted);
         }
-        // All of it is read and checked before the first change.
+        // Read and check everything before the first change.
         let plans = self.plans(&mut accepted)?;
         note(&accepted)?;
         plans.into_iter().try_for_each(|plan| self.carry_out(plan))?;
@@ -86,7 +87,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(accepted)
     }
 
-    /// Checks that the node is a member: another one would be left alone with a log that nobody can lead.
+    /// Checks that the node is a member: a non-member would be left alone with logs that no node can lead.
     fn must_be_member(&self) -> Result<(), String> {
         let known = self.member.replica().replicated().members().node(self.node);
         if known.is_some_and(|node| node.stage == NodeStage::Present && node.joined.is_some()) {
@@ -99,14 +100,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         ))
     }
 
-    /// Returns the other nodes that were not removed yet.
+    /// Returns the other nodes that have not left yet.
     fn others(&self) -> Vec<NodeId> {
         let members = self.member.replica().replicated().members();
         let left = members.nodes().filter(|node| node.stage != NodeStage::Left && node.id != self.node);
         left.map(|node| node.id).collect()
     }
 
-    /// Finds out what each log needs, the control log's last.
+    /// Computes the change to each log, the control log's last.
     fn plans(&self, accepted: &mut Accepted) -> Result<Vec<Plan>, String> {
         let lacking = |group, id: EntryId| {
             id.index > self.known(group).index && self.reader.group_term(group, id.index) != Some(id.term)
@@ -117,7 +118,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         }
         let contents = |group| self.contents(group, &copied).map_err(|reason| cannot_continue(group, &reason));
         let control = contents(GroupId::CONTROL)?;
-        // Those that it has not begun may have joined, and epochs wait for them.
+        // Groups that this node has not begun may have joined, and then epochs wait for them.
         let admitted = self.admitted(&control).map_err(|reason| cannot_continue(GroupId::CONTROL, &reason))?;
         let groups: BTreeSet<GroupId> = self.member.groups().chain(admitted.keys().copied()).collect();
         let mut plans = Vec::with_capacity(groups.len());
@@ -131,7 +132,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(plans)
     }
 
-    /// Returns the last entry of a group that is known to be agreed on.
+    /// Returns the last entry of a group that is known to be committed.
     fn known(&self, group: GroupId) -> EntryId {
         let included = self.image.get(&group).map(|cursor| cursor.included).unwrap_or_default();
         let commit = self.reader.group_state(group).commit;
@@ -139,11 +140,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         if included.index > commit { included } else { EntryId { term, index: commit } }
     }
 
-    /// Finds out what a group has after what is known to be agreed on: what its log has, and entries of peers.
+    /// Collects a group's entries after the last one known to be committed: those in its log, and those copied from
+    /// peers.
     fn contents(&self, group: GroupId, copied: &BTreeMap<(GroupId, u64), GroupEntry>) -> Result<Contents, String> {
         let known = self.known(group);
         let (_, mut last) = self.reader.group_bounds(group);
-        // The image takes the place of all that the log has; there it may have what other leaders wrote.
+        // The image supersedes everything in the log, which may have entries of other leaders at these indices.
         let image_ahead = known.index > self.reader.group_state(group).commit
             && self.reader.group_term(group, known.index) != Some(known.term);
         if image_ahead || planted(Bug::DoubtDropped) {
@@ -151,7 +153,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         }
         let copied: Vec<&GroupEntry> = copied.range((group, 0)..=(group, u64::MAX)).map(|(_, entry)| entry).collect();
         if let Some(first) = copied.first() {
-            // What a peer has handed out is agreed on, and what the log has in its place is not.
+            // Entries that a peer hands out are committed; the log's entries at the same indices are not.
             let index = (first.id.index - 1).min(last.index);
             let term = if index == last.index { Some(last.term) } else { self.reader.group_term(group, index) };
             last = EntryId { term: term.unwrap_or_default(), index };
@@ -160,7 +162,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         let mut gained: Vec<GroupEntry> = Vec::with_capacity(copied.len());
         for entry in &copied {
             let before = gained.last().map_or(last, |before| before.id);
-            // A term begins with an entry of its own: without it, the one before is not what was agreed on.
+            // A term begins with an empty entry: if that is missing, the preceding entry is not the committed one.
             let begins_term = entry.payload.is_empty();
             if entry.id.index != before.index + 1 {
                 return Err(self.incomplete(group, before.index + 1, &copied[gained.len()..]));
@@ -172,7 +174,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(Contents { image_ahead, last, own, gained })
     }
 
-    /// Says what would be lost of a group of which entries are missing.
+    /// Describes what would be lost of a group with missing entries.
     fn incomplete(&self, group: GroupId, missing: u64, lost: &[&GroupEntry]) -> String {
         let (mut txns, mut others) = (Vec::new(), 0);
         for entry in lost {
@@ -193,7 +195,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         )
     }
 
-    /// Returns the groups of all nodes that the control log has admitted, applied or not, with the members with which each began.
+    /// Returns the groups of all nodes that the control log has admitted, applied or not, each with its first members.
     fn admitted(&self, control: &Contents) -> Result<BTreeMap<GroupId, Members>, String> {
         let group = GroupId::CONTROL;
         let included = self.image.get(&group).map(|cursor| cursor.included).unwrap_or_default();
@@ -202,7 +204,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         let gained: Vec<Bytes> = control.gained.iter().map(|entry| Bytes::copy_from_slice(&entry.payload)).collect();
         let rest = [control_entries(&control.own)?, control_entries(&gained)?].concat();
         let mut state: ReplicatedState = self.member.replica().replicated().clone();
-        // Numbers of nodes depend on nothing else than the order of the entries.
+        // The ids of nodes depend only on the order of the entries.
         let moment =
             Moment { next: self.member.replica().last_complete().next(), is_existence_fixed: &|_| true, members: &[] };
         for (index, entry) in (first..).map(ControlIndex).zip(agreed.iter().chain(&rest)) {
@@ -216,7 +218,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
             .collect())
     }
 
-    /// Finds out what a group's log needs, which had these members.
+    /// Computes the change to the log of a group with these members.
     fn plan(&self, group: GroupId, agreed: Option<&Members>, contents: Contents) -> Result<Plan, String> {
         let Contents { image_ahead, last, own, gained } = contents;
         let agreed = agreed.ok_or_else(|| cannot_continue(group, "its members are not known"))?;
@@ -225,7 +227,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
             (state.compacted, state.commit) = (last, last.index);
         }
         let upto = last.index + gained.len() as u64;
-        // Peers hand out no change of members.
+        // Peers hand out no membership changes.
         let alone = sole_member(self.node, agreed, own, upto).map_err(|reason| cannot_continue(group, &reason))?;
         let mut contents = alone.contents;
         if group == GroupId::CONTROL {
@@ -238,7 +240,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(Plan { group, image_ahead, gained, upto, contents, state })
     }
 
-    /// Reads the contents of the entries after `commit`.
+    /// Reads the contents of the entries after `commit`, up to `last`.
     fn entries(&self, group: GroupId, commit: u64, last: u64) -> Result<Vec<Bytes>, String> {
         let (mut contents, mut next) = (Vec::new(), commit + 1);
         while next <= last {
@@ -253,7 +255,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(contents)
     }
 
-    /// Notes the transactions of which it is not known that they are agreed on. What precedes an entry of a peer is.
+    /// Notes the transactions not known to be committed. Entries that precede one copied from a peer are committed.
     fn note_in_doubt(&self, group: GroupId, contents: &Contents, accepted: &mut Accepted) -> Result<(), String> {
         let doubted = if contents.gained.is_empty() { &contents.own[..] } else { &[] };
         for content in doubted {
@@ -273,7 +275,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(batch.txns.iter().map(|txn| (txn.namespace, txn.id)).collect())
     }
 
-    /// Returns the entry of the control log that removes all others, also those of which this node has not learned yet.
+    /// Returns the control log's entry that removes all other nodes, including those that this node has not learned of
+    /// yet.
     fn removal(&self) -> Bytes {
         let proposal = ProposalId { run: self.run, number: 1 };
         let change = ControlChange::SoleNode { node: self.node };
@@ -307,7 +310,7 @@ fn cannot_continue(group: GroupId, reason: &str) -> String {
     format!("the log of node {} cannot be continued: {reason}", group.node)
 }
 
-/// Returns the entries of the control log in these contents.
+/// Returns the control entries in these contents.
 fn control_entries(contents: &[Bytes]) -> Result<Vec<ControlEntry>, String> {
     let mut entries = Vec::new();
     for content in contents {
@@ -318,28 +321,28 @@ fn control_entries(contents: &[Bytes]) -> Result<Vec<ControlEntry>, String> {
     Ok(entries)
 }
 
-/// What a group has after what is known to be agreed on.
+/// A group's entries after the last one known to be committed.
 struct Contents {
-    /// The image takes the place of what the log has.
+    /// The image supersedes the log's entries.
     image_ahead: bool,
-    /// The last entry of the log, or of the image, that stays.
+    /// The last entry of the log, or of the image, that is kept.
     last: EntryId,
-    /// The contents of those up to it that are not known to be agreed on.
+    /// The contents of the entries up to it that are not known to be committed.
     own: Vec<Bytes>,
-    /// What peers have handed out after it.
+    /// The entries from peers that follow it.
     gained: Vec<GroupEntry>,
 }
 
-/// What a group's log needs.
+/// The change to a group's log.
 struct Plan {
     group: GroupId,
     image_ahead: bool,
-    /// Entries of peers that it gains.
+    /// Entries from peers that are appended.
     gained: Vec<GroupEntry>,
-    /// Index of the last one that is there then.
+    /// Index of the last entry after they are appended.
     upto: u64,
-    /// The contents of those that follow.
+    /// The contents of the entries that follow.
     contents: Vec<Bytes>,
-    /// The group's state after them, but for the commit index.
+    /// The group's state after the change, except for the commit index.
     state: GroupState,
 }

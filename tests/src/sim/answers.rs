@@ -1,4 +1,4 @@
-//! What clients are told, and what the witness makes of it.
+//! The answers that clients get, and how they are checked against the witness.
 
 use tribunal_core::planted::{Bug, planted};
 use tribunal_member::Input;
@@ -11,23 +11,23 @@ use crate::sim::clients::{Attempt, Known, Operation, another};
 use crate::sim::world::{Happening, World};
 use crate::stand_ins::Numbered;
 
-/// How long a client waits for an answer, microseconds.
+/// Time that a client waits for an answer, microseconds.
 const TIMEOUT_US: u64 = 1_500_000;
 
-/// The store that the cluster begins with. No other one gets its number: those are indices of the control log.
+/// The store that the cluster begins with. No other store gets its number: those are indices of the control log.
 pub(super) const FIRST_STORE: StoreId = StoreId(1_000_000);
 
-/// Of a thousand transactions: those that are tried first, and those whose clients abort them before they send them.
+/// Transactions that are tried first, and those that their clients abort before sending them, per mille.
 const TRIED_PER_MILLE: u64 = 100;
 const ABORTED_PER_MILLE: u64 = 30;
-/// Of a thousand attempts of which a client knows nothing: those after which it fences or aborts the id.
+/// Attempts with an unknown outcome after which the client fences or aborts the id, per mille.
 const FENCES_PER_MILLE: u64 = 150;
 const ABORTS_PER_MILLE: u64 = 80;
 
 impl World {
-    /// A client begins its next transaction, or asks again for the one that it has.
+    /// A client begins its next transaction, or retries its open one.
     pub(super) fn client_acts(&mut self, client: usize, asked: u16) -> Result<(), String> {
-        // Operators take nodes that have left off the list.
+        // Operators take departed nodes off the list.
         let listed =
             self.machines.iter().filter(|machine| !machine.left).map(|machine| machine.node).collect::<Vec<_>>();
         let node = another(asked, &listed, &mut self.random);
@@ -50,11 +50,11 @@ impl World {
         self.later(TIMEOUT_US, Happening::ClientGivesUp { client, attempt });
         let machine = &self.machines[usize::from(node) - 1];
         if machine.process.is_none() || machine.paused_until > self.time_us {
-            // Nobody answers.
+            // No reply comes.
             return Ok(());
         }
         if !are_known(&self.operations[at].txn, &stores_of(machine.process.as_ref())) {
-            // The node answers that it does not know the store yet.
+            // The node replies that it does not know the store yet.
             self.asked.remove(&attempt);
             self.think(client, node, 150_000);
             return Ok(());
@@ -68,7 +68,7 @@ impl World {
         self.step(node, Input::Replica(event))
     }
 
-    /// Returns what a client asks of a node: mostly to commit its transaction.
+    /// Returns a client's request to a node: in most cases, to commit its transaction.
     fn asks(&mut self, client: usize, node: u16, at: usize, waiter: u64) -> Event<Numbered> {
         let Operation { txn, in_doubt, attempts, .. } = &self.operations[at];
         let (in_doubt, is_first, body) = (*in_doubt, *attempts == 1, txn.body);
@@ -88,7 +88,7 @@ impl World {
         event
     }
 
-    /// A client has waited for long enough: it asks another node.
+    /// A client's attempt has timed out: it retries at another node.
     pub(super) fn client_gives_up(&mut self, client: usize, attempt: u64) -> Result<(), String> {
         if self.clients[client].attempt != attempt {
             return Ok(());
@@ -132,7 +132,7 @@ impl World {
         Ok(())
     }
 
-    /// An answer that is no verdict.
+    /// Handles an answer other than a verdict.
     fn told(&mut self, node: u16, waiter: u64, answer: Answer) -> Result<(), String> {
         let Some(Attempt { client, .. }) = self.asked.remove(&waiter) else { return Ok(()) };
         let Some(at) = self.clients[client].operation else { return Ok(()) };
@@ -141,7 +141,7 @@ impl World {
             Answer::NotTaken | Answer::Stopping => {
                 self.report.not_taken += 1;
                 if !self.operations[at].in_doubt && self.random.chance(300) {
-                    // It believes it, and does something else: the transaction must never commit.
+                    // The client trusts the answer and moves on: the transaction must never commit.
                     self.operations[at].refuse();
                 }
             }
@@ -159,7 +159,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody reads at a node what was acknowledged at any.
+    /// Begins a fresh read at a random node: it must see everything acknowledged at any node.
     pub(super) fn read_fresh(&mut self) -> Result<(), String> {
         if self.draining() {
             return Ok(());
@@ -204,7 +204,7 @@ impl World {
         let state = (replica.resolver().digest(), replica.replicated().index());
         self.invariant_a_node_decides_what_it_can(node)?;
         self.trace.note(self.time_us, format_args!("node {node} decides epoch {}", input.epoch));
-        // The members must find this one out by themselves.
+        // The members must detect this planted bug by themselves.
         let is_first = !self.witness.has_decided(input.epoch);
         let decided_once = self.witness.invariant_epochs_are_decided_once(node, &input, &outcome, state);
         if !planted(Bug::OneNodeDiverges) {

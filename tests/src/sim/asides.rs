@@ -1,5 +1,5 @@
-//! What clients do beside their commits: they draw transactions from what their node knows, read only, try transactions out,
-//! and ask for the status of ids. All of it is answered at once, and the oracle knows what is right.
+//! What clients do besides commits: they draw transactions from their node's state, commit read-only transactions, try
+//! transactions out, and query the status of ids. All of it is answered at once and checked by the oracle.
 
 use tribunal_replica::{Answer, KnownNow};
 use tribunal_types::{EpochInput, EpochOutcome, NamespaceId, Reason, Verdict};
@@ -11,9 +11,9 @@ use crate::sim::machine::Process;
 use crate::sim::upgrades::SECOND;
 use crate::sim::world::{Planted, World};
 
-/// Ids whose status is asked for at a time.
+/// Number of ids per status query.
 const STATUSES: usize = 2;
-/// Numbers of transactions that only read: nobody decides them.
+/// Number of all read-only transactions: these are in no epoch.
 const READ_ONLY: u64 = u64::MAX >> 8;
 
 /// Returns the stores that clients of a process know.
@@ -30,7 +30,7 @@ pub(super) fn are_known(txn: &TxnSpec, stores: &[Kind]) -> bool {
 }
 
 impl World {
-    /// Makes up a transaction of a client of a node; if that does not run, of one that has just asked another.
+    /// Draws a transaction for a client of a node; if that node is down, from the state last decided by any node.
     pub(super) fn draw(&mut self, node: u16, number: u64, writes: bool) -> TxnSpec {
         let process = self.machines[usize::from(node) - 1].process.as_ref();
         let complete = process.map_or(self.judge.oracle.last, |process| process.member.replica().last_complete());
@@ -38,14 +38,14 @@ impl World {
         view.draw(number, self.time_us, writes, &mut self.random)
     }
 
-    /// Has the oracle know the stores that a node knows.
+    /// Declares the stores that a node knows to the oracle.
     fn declare_to_judge(&mut self, node: u16) {
         let process = self.machines[usize::from(node) - 1].process.as_ref();
         let stores = process.into_iter().flat_map(|process| process.member.replica().replicated().stores().stores());
         stores.for_each(|store| self.judge.oracle.declare(&store.spec));
     }
 
-    /// The oracle decides an epoch that a node has decided as the first one.
+    /// Has the oracle decide an epoch that a node is the first to decide.
     pub(super) fn judge_epoch(&mut self, node: u16, input: &EpochInput, outcome: &EpochOutcome) -> Result<(), String> {
         self.declare_to_judge(node);
         let (mut txns, mut losers) = (Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ impl World {
         self.judge.invariant_epochs_follow_the_rules(input, outcome, txns, &losers, generation, report)
     }
 
-    /// A client of a node commits what it has only read. A node that is cut off from the others does not answer.
+    /// A client of a node commits a read-only transaction. A node that is cut off from the others does not answer.
     pub(super) fn read_only(&mut self, node: u16) -> Result<(), String> {
         let answers = |process: &Process| process.member.takes_commits() && !process.member.replica().waits_for_code();
         if !self.machine(node).process.as_ref().is_some_and(answers) {
@@ -87,12 +87,12 @@ impl World {
             return Ok(());
         };
         told.0 += 1;
-        // Whatever is asked for from now on comes after it.
+        // Later requests must be decided in later epochs.
         self.witness.told_of(epoch);
         Ok(())
     }
 
-    /// A client tries its transaction before it sends it.
+    /// A client tries its transaction before sending it.
     pub(super) fn try_out(&mut self, node: u16, at: usize) -> Result<(), String> {
         let machine = &mut self.machines[usize::from(node) - 1];
         let now = machine.now(self.time_us);
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Somebody asks a node for the status of some ids: a verdict is final, no matter which node tells it.
+    /// Queries a node for the status of some ids: a verdict is final, no matter which node returns it.
     pub(super) fn ask_for_statuses(&mut self, node: u16) -> Result<(), String> {
         for _ in 0..STATUSES {
             let last = (self.operations.len() as u64).saturating_sub(1);

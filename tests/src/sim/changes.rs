@@ -1,8 +1,6 @@
-//! Changes of configuration: what is asked for, what is answered, and what the control log says that it should have
-//! been.
+//! Configuration changes: the requests, the replies, and the replies that the control log calls for.
 //!
-//! The oracle knows which proposals it has applied from a list of all of them, so it relies on nothing that members
-//! remember.
+//! The oracle finds repeated proposals in a list of all proposals, so it does not depend on what members remember.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,28 +18,28 @@ use tribunal_types::{
 use crate::cluster::tracked;
 use crate::sim::random::Random;
 
-/// Stores, keys and readers that changes are about: so few that one change follows another one of the same thing.
+/// Number of stores, keys and readers to change: few, so that changes of the same one follow each other.
 const NAMES: u64 = 4;
 
-/// The changes of a run.
+/// The configuration changes of a run.
 #[derive(Default)]
 pub(super) struct Changes {
     asked: u64,
-    /// By number of a change that waits: the machine, and which start of its process.
+    /// The machine that each pending change waits for, and which start of its process, by number of the change.
     waiting: BTreeMap<u64, (u16, u64)>,
     replies: Vec<ControlReply>,
-    /// The entries of the control group that were agreed on: machines compact them.
+    /// The committed entries of the control group, kept here because machines compact theirs.
     control_log: Vec<Vec<u8>>,
 }
 
 impl Changes {
-    /// Draws a change that `node` is asked for in this start of its process.
+    /// Draws a change to request at `node` in this start of its process.
     pub(super) fn draw(&mut self, node: u16, start: u64, random: &mut Random) -> (u64, ControlChange) {
         self.ask(node, start);
         let name = random.between(1, NAMES);
         let change = match random.between(0, 5) {
-            // A cluster has as many partitions as its operator wants, not as cores. A node whose state has diverged could not
-            // follow.
+            // The operator chooses the number of partitions, whatever the number of cores. A node whose state has
+            // diverged could not follow such a change.
             5 if !planted(Bug::OneNodeDiverges) => ControlChange::SetBounds(Bounds {
                 window_bytes_max: WINDOW_BYTES_MAX as u64,
                 status_bytes_max: STATUS_BYTES_MAX as u64,
@@ -58,12 +56,13 @@ impl Changes {
                 webhook: Webhook { store: self.some_store(), watermark: Lsn(self.asked), ..Webhook::default() },
                 resumes: self.asked.is_multiple_of(2),
             },
-            // Each declares something else, so that a repeat of an earlier one does harm. Half of them have a storage, to which
-            // some node is to push.
+            // Each declaration differs, so that a repeat of an earlier one does harm. Half of them have a storage, and
+            // some node is to push to it.
             _ => ControlChange::DeclareStore(StoreSpec {
                 adaptor: self.asked.is_multiple_of(2).then(|| "redis".into()),
                 adaptor_config: self.asked.to_string(),
-                // Whether the engine's word counts is fixed once there are records; whether it keeps versions is not.
+                // Whether the engine determines existence is fixed once there are records; whether it keeps versions is
+                // not.
                 existence: if name == NAMES { Existence::Declared } else { Existence::Tracked },
                 multi_version: name == 1 && self.asked.is_multiple_of(3),
                 ..tracked(0, &format!("s{name}"))
@@ -72,7 +71,7 @@ impl Changes {
         (self.asked, change)
     }
 
-    /// Makes a change of readers. Each is another one, so that a repeat of an earlier one does harm.
+    /// Draws a change of readers. Each differs, so that a repeat of an earlier one does harm.
     fn draw_move(&self, name: u64) -> ControlChange {
         let (namespace, reader, store) = (NamespaceId(0), format!("r{name}"), self.some_store());
         let offset = ConsumerOffset { name: reader.clone(), store, lsn: Lsn(self.asked), ..ConsumerOffset::default() };
@@ -82,12 +81,12 @@ impl Changes {
         ControlChange::MoveReaders(vec![first, ReaderMove::Offset(offset)])
     }
 
-    /// Returns the number of a store, which may exist: they are indices of the control log.
+    /// Returns the number of a store that may exist: store numbers are indices of the control log.
     fn some_store(&self) -> StoreId {
         StoreId(1 + (self.asked % 24) as u32)
     }
 
-    /// Notes another change that `node` is asked for in this start of its process.
+    /// Notes another change requested at `node` in this start of its process.
     pub(super) fn ask(&mut self, node: u16, start: u64) -> u64 {
         self.asked += 1;
         self.waiting.insert(self.asked, (node, start));
@@ -109,17 +108,17 @@ impl Changes {
         Ok(())
     }
 
-    /// Returns a change that a process which is still alive has never answered.
+    /// Returns a change that a live process has never answered.
     pub(super) fn unanswered(&self, is_alive: impl Fn(u16, u64) -> bool) -> Option<(u64, u16)> {
         let mut waiting = self.waiting.iter().filter(|(_, (node, start))| is_alive(*node, *start));
         waiting.next().map(|(change, (node, _))| (*change, *node))
     }
 
-    /// A change that was agreed on twice has the effect of the first time, and only that one was answered. Returns how
-    /// many were.
+    /// A change committed twice has the effect of its first entry, and only that entry was answered. Returns the number
+    /// of repeats.
     ///
     /// # Errors
-    /// If a reply or the state of a member is another one than that of the control log without its repeats.
+    /// If a reply or a member's state differs from the control log without its repeats.
     pub(super) fn invariant_changes_are_applied_once(
         &self,
         founders: &[GroupId],
@@ -138,7 +137,7 @@ impl Changes {
         Ok(repeats)
     }
 
-    /// Notes what a machine knows to be agreed on of the control log.
+    /// Notes the entries of the control log that a machine knows to be committed.
     ///
     /// # Errors
     /// If an entry cannot be read.
@@ -146,14 +145,14 @@ impl Changes {
         self.note_control_log_up_to(log, log.group_state(GroupId::CONTROL).commit)
     }
 
-    /// Notes what a machine has of the control log up to an entry that is agreed on.
+    /// Notes the entries of a machine's control log up to a committed one.
     ///
     /// # Errors
     /// If an entry cannot be read.
     pub(super) fn note_control_log_up_to(&mut self, log: &LogReader, agreed: u64) -> Result<(), String> {
         let first = self.control_log.len() as u64 + 1;
         for at in first..=agreed {
-            // A machine that continued from an image may not have it.
+            // A machine that continued from an image may not have the entry.
             let content = log.group_entry(GroupId::CONTROL, at).map_err(|error| error.to_string())?;
             let Some(content) = content else { break };
             self.control_log.push(content);
@@ -161,11 +160,11 @@ impl Changes {
         Ok(())
     }
 
-    /// Forgets the changes that one log lacks, which is the only one that is left, and the replies to them. Returns how many it has,
-    /// and how many are lost.
+    /// Forgets the changes missing from the only remaining log, and the replies to them. Returns the number of changes
+    /// kept, and of changes lost.
     ///
     /// # Errors
-    /// If it has others in place of those that it knew to be agreed on, or an entry cannot be read.
+    /// If an entry cannot be read.
     pub(super) fn forget_what_is_lost(&mut self, log: &LogReader) -> Result<(u64, u64), String> {
         let (before, _) = log.group_bounds(GroupId::CONTROL);
         let mut kept = before.index.min(self.control_log.len() as u64);
@@ -184,7 +183,7 @@ impl Changes {
         Ok((left, all - left))
     }
 
-    /// Returns what the committed entries of the control log add up to, what each did, and how many are repeats.
+    /// Returns the state after all committed entries of the control log, the effect of each, and the number of repeats.
     fn fold(&self, mut state: ReplicatedState) -> Result<(ControlImage, BTreeMap<ControlIndex, Applied>, u64), String> {
         let (mut index, mut repeats) = (0, 0);
         let (mut seen, mut applied): (BTreeSet<ProposalId>, _) = (BTreeSet::new(), BTreeMap::new());
@@ -204,8 +203,8 @@ impl Changes {
     }
 }
 
-/// When an entry was applied is not in the control log, nor who was a member then: a group joins no earlier, and the generation
-/// may not be switched.
+/// Clears what the control log does not determine: the epoch at which an entry was applied, and the members at that
+/// time. A group may join later, and a switch of the generation may be refused.
 fn without_first_epochs(mut image: ControlImage) -> ControlImage {
     image.generation = Generation::FIRST;
     image.nodes.iter_mut().flat_map(|node| &mut node.joined).for_each(|join| join.first = Epoch(0));

@@ -1,8 +1,7 @@
-//! Transactions that clients make up: rows whose keys are prefixes of each other, ranges, snapshots of several ages, at all
-//! levels, within the rules that the API enforces.
+//! Draws the transactions of clients: rows whose keys are prefixes of each other, ranges, snapshots of several ages, at
+//! all levels, within the rules that the API enforces.
 //!
-//! What a client has read is what the state of its snapshot shows, as an engine that keeps versions would; some engines are
-//! wrong.
+//! A client reads the state of its snapshot, as from an engine that keeps versions; some engines are wrong.
 
 use tribunal_types::{Epoch, Existence, Isolation, StoreId, StoreSpec, Version};
 
@@ -11,34 +10,34 @@ use crate::oracle::Oracle;
 use crate::scenario::{Action, Row, Scan, TxnSpec, Value};
 use crate::sim::random::Random;
 
-/// Keys are made of these: many are the beginning of others.
+/// The parts of keys: many keys are prefixes of others.
 const STEMS: [&str; 5] = ["a", "a0", "b", "b/", "\u{fffd}"];
 const ENDS: [&str; 8] = ["", "0", "00", "0\0", "1", "z", "\u{7f}", "a key that is longer than what others have in all"];
-/// How many epochs ago snapshots were taken.
+/// Ages of snapshots, epochs.
 const AGES: [u64; 8] = [0, 0, 0, 0, 1, 3, 20, 200];
-/// Of a thousand transactions: those with ranges, and those that leave snapshots out where that is allowed.
+/// Transactions with ranges, and those that omit snapshots where that is allowed, per mille.
 const SCANS_PER_MILLE: u64 = 200;
 const NO_SNAPSHOTS_PER_MILLE: u64 = 350;
-/// Of a thousand transactions, those whose snapshots are ahead of everything; of a thousand reads, those that are wrong.
+/// Transactions with snapshots ahead of everything, and reads that are wrong, per mille.
 const AHEAD_PER_MILLE: u64 = 10;
 const WRONG_PER_MILLE: u64 = 80;
-/// Of a thousand values, those that are long: enough for the logs to fill some segments.
+/// Long values, per mille: enough to fill some segments of the logs.
 const LONG_PER_MILLE: u64 = 150;
 const LONG_BYTES: usize = 8_000;
 
-/// What a client sees of a store's declaration.
+/// A client's view of a store's declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// The store.
     pub id: StoreId,
-    /// The engine's word counts for whether a row exists.
+    /// Whether a row exists is decided by the engine.
     pub is_declared: bool,
-    /// Its engine reads snapshots.
+    /// The engine reads snapshots.
     pub multi_version: bool,
 }
 
 impl Kind {
-    /// Returns what matters of a declaration.
+    /// Returns the relevant parts of a declaration.
     #[must_use]
     pub fn of(spec: &StoreSpec) -> Kind {
         let is_declared = spec.existence == Existence::Declared;
@@ -46,18 +45,18 @@ impl Kind {
     }
 }
 
-/// What a client has to draw from.
+/// The state that a client draws from.
 pub struct View<'a> {
-    /// What was ever written.
+    /// Everything ever written.
     pub oracle: &'a Oracle,
-    /// The stores that its node knows.
+    /// The stores known to the client's node.
     pub stores: Vec<Kind>,
-    /// The last epoch that its node knows to be complete.
+    /// The last epoch that the client's node knows to be complete.
     pub complete: Epoch,
 }
 
 impl View<'_> {
-    /// Makes a transaction. One that only reads has no writes.
+    /// Draws a transaction. Without `writes`, it only reads.
     pub fn draw(&self, number: u64, time_us: u64, writes: bool, random: &mut Random) -> TxnSpec {
         let mut txn = TxnSpec::new(number, START_MS + time_us / 1000, random.one_of(&Isolation::ALL));
         txn.priority = random.between(0, 2) as u8;
@@ -102,7 +101,8 @@ impl View<'_> {
         known.copied().unwrap_or(Kind { id: store, is_declared: false, multi_version: false })
     }
 
-    /// Returns the rows that it reads: some of those that it writes, and others. An engine whose word counts has to give it.
+    /// Draws the rows to read: some of those written, and others. An engine that decides existence must state it,
+    /// except for puts.
     fn read_rows(&self, txn: &TxnSpec, random: &mut Random) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         for (row, action) in &txn.writes {
@@ -121,7 +121,7 @@ impl View<'_> {
         rows
     }
 
-    /// Names the snapshots of its stores, or none, where that is allowed.
+    /// Draws the snapshots of its stores, or none where that is allowed.
     fn snapshots(&self, txn: &mut TxnSpec, rows: &[Row], random: &mut Random) {
         let mut stores: Vec<StoreId> = rows.iter().map(|row| row.store).collect();
         stores.extend(txn.writes.iter().map(|(row, _)| row.store).chain(txn.scans.iter().map(|scan| scan.store)));
@@ -144,7 +144,7 @@ impl View<'_> {
         txn.snapshots = stores.iter().map(|store| (*store, at(store))).collect();
     }
 
-    /// Returns the version of a row that it has seen.
+    /// Returns the version of a row that the transaction has read.
     fn seen(&self, txn: &TxnSpec, row: &Row, random: &mut Random) -> Option<Version> {
         let honest = self.oracle.version_at(row, txn.snapshot_of(row.store).unwrap_or(self.complete));
         if self.kind(row.store).is_declared || !random.chance(WRONG_PER_MILLE) {

@@ -1,4 +1,4 @@
-//! What goes wrong, drawn from a seed: when, where, and for how long.
+//! The faults of a run, drawn from a seed: their times, places and durations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,15 +8,15 @@ use crate::sim::random::Random;
 /// A fault, at a machine or in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// The process is killed; what it wrote stays in the cache.
+    /// The process is killed; its writes stay in the cache.
     Kill,
-    /// The power is cut; what was not synced may be lost, torn or reordered.
+    /// The power is cut; unsynced writes may be lost, torn or reordered.
     PowerCut,
     /// All machines lose power at once.
     Blackout,
     /// The process is stopped and continues later.
     Pause,
-    /// Syncs do not return, while heartbeats go on.
+    /// Syncs do not return, while heartbeats continue.
     StuckDisk,
     /// All syncs take long.
     SlowDisks,
@@ -28,33 +28,33 @@ pub enum Fault {
     Deafness,
     /// Two machines cannot reach each other; a third reaches both.
     Bridge,
-    /// Frames are lost, come twice, and overtake each other.
+    /// Frames are lost, duplicated and reordered.
     BadLinks,
     /// A clock jumps, by up to ten seconds.
     ClockJump,
     /// A machine's ticks come too fast or too slow.
     WrongPace,
-    /// A process is stopped as planned: it hands its leaderships over, and ends.
+    /// A process is stopped as planned: it hands over its leaderships, and ends.
     PlannedStop,
     /// A node is added to the cluster.
     AddNode,
     /// A node is removed from the cluster.
     RemoveNode,
-    /// A machine loses its disk for good: an operator has the node removed, and another one takes its place.
+    /// A machine loses its disk permanently: an operator removes the node and adds another in its place.
     WipedDisk,
-    /// The storages take requests, and do not always carry them out; nobody learns which.
+    /// The storages receive requests, but carry out only some of them, and send no results.
     StoragesAway,
-    /// A disk has no room left.
+    /// A disk is full.
     FullDisk,
     /// A machine lacks the code that decides, and decides nothing.
     MissingCode,
-    /// All machines but one lose their disks for good: an operator lets that one continue alone, and adds others. At most once in a
-    /// run, and in some runs only.
+    /// All machines but one lose their disks permanently: an operator lets that one continue alone, and adds others. At
+    /// most once per run, and only in some runs.
     MajorityLost,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Fault; 21] = [
         Fault::Kill,
         Fault::PowerCut,
@@ -79,33 +79,33 @@ impl Fault {
         Fault::MajorityLost,
     ];
 
-    /// Returns whether nodes come or go by it.
+    /// Returns whether the fault adds or removes nodes.
     #[must_use]
     pub fn changes_members(self) -> bool {
         matches!(self, Fault::AddNode | Fault::RemoveNode | Fault::WipedDisk)
     }
 
-    /// Returns whether it ends by a repair of the network.
+    /// Returns whether the fault ends with a repair of the network.
     #[must_use]
     pub fn is_of_the_network(self) -> bool {
         matches!(self, Fault::Isolation | Fault::Deafness | Fault::Bridge | Fault::BadLinks)
     }
 }
 
-/// Which faults a run has.
+/// The faults of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Faults {
-    /// All of them, several at a time.
+    /// All kinds, several at a time.
     #[default]
     All,
-    /// One kind, one after the other.
+    /// One kind, one at a time.
     Only(Fault),
     /// Those that change the members, several at a time and in quick succession.
     OfMembers,
 }
 
 impl Faults {
-    /// Returns the only kind of fault.
+    /// Returns the only kind of fault, if there is just one.
     #[must_use]
     pub fn only(self) -> Option<Fault> {
         match self {
@@ -114,7 +114,7 @@ impl Faults {
         }
     }
 
-    /// Returns the kinds of faults, and the time from one to the next, microseconds.
+    /// Returns the kinds of faults, and the minimum and maximum time from one to the next, microseconds.
     fn drawn(self) -> (Vec<Fault>, (u64, u64)) {
         match self {
             Faults::All | Faults::Only(_) => {
@@ -147,20 +147,20 @@ impl FromStr for Faults {
     }
 }
 
-/// A fault that is to happen.
+/// A planned fault.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
-    /// When, microseconds.
+    /// Start, microseconds.
     pub at_us: u64,
-    /// For how long, microseconds.
+    /// Duration, microseconds.
     pub lasts_us: u64,
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// Where, if it is at one machine.
+    /// The machine, if the fault is at one.
     pub node: u16,
 }
 
-/// Draws the faults of a run that ends at `end_us`.
+/// Draws the faults of a run, up to `end_us`.
 #[must_use]
 pub fn plan(faults: Faults, machines: u16, end_us: u64, random: &mut Random) -> Vec<Planned> {
     let (kinds, (pause_us_min, pause_us_max)) = faults.drawn();

@@ -1,8 +1,8 @@
-//! State images of the machines, and what their logs need no more.
+//! State images of the machines, and the compaction and truncation of their logs.
 //!
-//! An image is written at once, and what goes with it a little later: other things happen in between. In two of three runs,
-//! what another machine may still need is not compacted, as on a node whose log is retained for longer than others are away.
-//! In the third one, a machine that was away needs the image of another one.
+//! An image is written at once; the log is compacted and truncated a little later, with other events in between. In two
+//! of three runs, entries that another machine may still need are not compacted, as on a node that retains its log for
+//! longer than others are away. In the third, a machine that was away needs another machine's image.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,9 +16,9 @@ use tribunal_types::{Epoch, GroupId, StateImage};
 use crate::sim::machine::LOG_DIR;
 use crate::sim::world::{Happening, Planted, World};
 
-/// Time that a copy of an image takes, microseconds, at most.
+/// Maximum time to copy an image, microseconds.
 const COPY_WITHIN_US: u64 = 300_000;
-/// Time from an image to what goes with it, microseconds, at most.
+/// Maximum time from an image to the compaction that follows it, microseconds.
 const COMPACT_WITHIN_US: u64 = 50_000;
 
 impl World {
@@ -44,7 +44,7 @@ impl World {
         Ok(Ok(()))
     }
 
-    /// Compacts what the image before the newest one includes, and truncates the log.
+    /// Compacts the entries included in the image before the newest one, and truncates the log.
     pub(super) fn image_written(
         &mut self,
         node: u16,
@@ -77,10 +77,10 @@ impl World {
         Ok(())
     }
 
-    /// Stops a process that lacks entries of a group up to `at_least`, and adds the image of another one to its log. It starts
-    /// again later; if no image has what is needed, it comes to the same.
+    /// Stops a process that lacks entries of a group up to `at_least`, and adds another machine's image to its log. The
+    /// process starts again later; if no image includes the entries, it gets here again.
     pub(super) fn copy_image(&mut self, node: u16, group: GroupId, at_least: EntryId) -> Result<(), String> {
-        // A member that started from a copied image, and leads now, never had what others may need.
+        // A leader that started from a copied image never had the entries that others may need.
         if !self.forgets && node <= self.nodes.founders && self.report.copied_images == 0 {
             return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
         }
@@ -110,7 +110,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the newest image of a machine that runs, if it includes these entries of groups.
+    /// Returns the newest image of a running machine, if it includes these entries of groups.
     fn newest_image(&self, node: u16, needed: &BTreeMap<GroupId, u64>) -> Option<StateImage> {
         let machine = &self.machines[usize::from(node) - 1];
         let (_, path) = machine.process.as_ref()?.log.image_writer().newest()?;
@@ -120,7 +120,7 @@ impl World {
         needed.iter().all(|(group, index)| included(group) >= *index).then_some(image)
     }
 
-    /// Notes what is durable on a machine, and the control log before some of it is compacted.
+    /// Notes the durable state of a machine's groups, and the control log before parts of it are compacted.
     pub(super) fn note_durable(&mut self, node: u16) -> Result<(), String> {
         let machine = &mut self.machines[usize::from(node) - 1];
         let Some(process) = &machine.process else { return Ok(()) };
@@ -133,8 +133,8 @@ impl World {
         self.changes.note_control_log(&reader)
     }
 
-    /// Returns the last entry of a group that all machines know durably to be agreed on. A node that is still to be added
-    /// knows nothing.
+    /// Returns the last entry of a group that all machines durably know to be committed: 0 while nodes are still to be
+    /// added.
     fn committed_everywhere(&self, group: GroupId) -> u64 {
         if self.report.members.admitted < self.nodes.planned as u64 {
             return 0;

@@ -1,5 +1,5 @@
-//! The oracle beside the cluster: what any member decides first is decided once more, by the rules as they are written down a
-//! second time. So is what a node tells of transactions that only read, and of those that are only tried.
+//! The oracle next to the cluster: it decides each epoch a second time, by an independent implementation of the rules,
+//! when the first member decides it. It also checks the verdicts of read-only transactions and of dry runs.
 
 use tribunal_core::resolver::ResolverConfig;
 use tribunal_types::{EarlyAbort, Epoch, EpochInput, EpochOutcome, Generation, Reason, StoreSpec, TxnIx, Verdict};
@@ -10,46 +10,46 @@ use crate::oracle::{Oracle, agrees};
 use crate::scenario::TxnSpec;
 use crate::sim::upgrades::rule_of;
 
-/// What the histories of a run have contained.
+/// Counts of the histories of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoriesReport {
-    /// Transactions with ranges that committed, and that aborted.
+    /// Committed, and aborted transactions with ranges.
     pub ranges: (u64, u64),
-    /// Transactions that committed with a snapshot older than the epoch before theirs.
+    /// Committed transactions with a snapshot older than the epoch before theirs.
     pub old_snapshots: u64,
-    /// Transactions whose snapshots were below the floor.
+    /// Transactions with snapshots below the floor.
     pub below_the_floor: u64,
-    /// Transactions that were decided without resolution, because they lose for certain.
+    /// Transactions decided without resolution because they are certain to lose.
     pub certain_losers: u64,
-    /// Ids that their clients aborted before anybody knew them.
+    /// Ids that their clients aborted before any node knew them.
     pub aborted_ids: u64,
-    /// Transactions that only read and held, and that did not.
+    /// Read-only transactions whose reads held, and those whose reads did not.
     pub read_only: (u64, u64),
-    /// Those of them that were judged exactly: their node had decided as much as any.
+    /// Read-only transactions that were checked exactly: no node had decided more than theirs.
     pub judged: u64,
-    /// Transactions that were tried, and what was said was compared.
+    /// Dry runs whose verdicts were compared exactly.
     pub dry_runs: u64,
-    /// Ids whose status was asked of some node, which had a verdict.
+    /// Status queries that returned a verdict.
     pub statuses: u64,
 }
 
-/// The oracle.
+/// The oracle, and its checks.
 pub(super) struct Judge {
     pub oracle: Oracle,
 }
 
 impl Judge {
-    /// Starts with a cluster that has this store.
+    /// Creates the oracle of a cluster that has this store.
     pub fn new(first: &StoreSpec) -> Judge {
         // Histories are too short for any id to be forgotten.
         Judge { oracle: Oracle::new(std::slice::from_ref(first), ResolverConfig::default().id_window_ms, u64::MAX) }
     }
 
-    /// Decides an epoch that nobody has decided before. `txns` are its transactions, in its order; `losers` are those of its
-    /// early aborts that clients did not ask for; `generation` is the one in which it is decided.
+    /// An epoch is decided by the rules. `txns` are its transactions, in its order; `losers` are those of its early
+    /// aborts that clients did not request; `generation` is the one in which it is decided.
     ///
     /// # Errors
-    /// What the cluster decides otherwise.
+    /// The difference between the cluster's decision and the oracle's.
     pub fn invariant_epochs_follow_the_rules(
         &mut self,
         input: &EpochInput,
@@ -95,9 +95,9 @@ impl Judge {
         Ok(())
     }
 
-    /// What a node tells of a transaction by itself, by the rules of `generation`, is true of what was decided. `epoch` is the last one that the node knows to
-    /// be complete, `resolved` the last one that it has decided. Returns whether the verdict is exactly the rules': nobody
-    /// has decided more than the node.
+    /// A node's own verdict on a transaction, by the rules of `generation`, is consistent with the decided epochs.
+    /// `complete` is the last epoch that the node knows to be complete, `resolved` the last one that it has decided.
+    /// Returns whether the verdict was compared exactly with the rules: no node has decided more than this one.
     ///
     /// # Errors
     /// What is wrong with the verdict.

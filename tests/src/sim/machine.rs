@@ -1,8 +1,7 @@
-//! One machine: a disk, a clock that may be wrong, and a process that is a member of the cluster as long as it runs.
+//! A machine: a disk, a clock that may be wrong, and a process that is a member of the cluster while it runs.
 //!
-//! The process uses the real log on a simulated disk. A sync is begun when the member asks for one and takes a while;
-//! what is written meanwhile waits for the next one. No two machines are alike: their clocks, their cores, the length of their epochs
-//! and how often they take images differ.
+//! The process uses the real log on a simulated disk. A sync begins when the member requests one, and takes a while;
+//! later writes wait for the next sync. Machines differ in their clocks, cores, epoch lengths and image intervals.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,28 +32,29 @@ use crate::stand_ins::Numbered;
 
 /// Time between two ticks of a machine whose clock runs right, microseconds.
 pub const TICK_US: u64 = 30_000;
-/// Bytes of agreed entries that wait in memory to be decided: few, so that others wait in the log.
+/// Maximum bytes of committed entries in memory that wait to be decided: small, so that further entries wait in the
+/// log.
 const UNDECIDED_BYTES_MAX: usize = 2_000;
-/// Where a machine's log is on its disk.
+/// The log's directory on a machine's disk.
 pub const LOG_DIR: &str = "/data/tribunal/log";
-/// How long others wait for a group whose leader is alive.
+/// Time that the other nodes wait for a group whose leader is alive.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
 
-/// The member that runs on a machine.
+/// The member on a machine.
 pub type SimMember = Member<Numbered, MachinePolicies, Inline, SimLog>;
 
-/// The groups' logs on a simulated disk, for the Raft groups to read.
+/// The groups' logs on a simulated disk, as read by the Raft groups.
 #[derive(Clone)]
 pub struct SimLog(LogReader);
 
 impl SimLog {
-    /// Reads this log.
+    /// Returns the log of this reader.
     #[must_use]
     pub fn of(reader: &LogReader) -> SimLog {
         SimLog(reader.clone())
     }
 
-    /// Returns the id of an entry that the log has.
+    /// Returns the id of an entry in the log.
     #[must_use]
     pub fn id(&self, group: GroupId, index: u64) -> Option<EntryId> {
         self.0.group_term(group, index).map(|term| EntryId { term, index })
@@ -77,93 +77,93 @@ impl GroupLog for SimLog {
     }
 }
 
-/// A process.
+/// A running process.
 pub struct Process {
-    /// What it is a member with.
+    /// The member.
     pub member: SimMember,
-    /// Writes its log.
+    /// Writes the log.
     pub log: DiskLog,
-    /// Reads its log.
+    /// Reads the log.
     pub reader: LogReader,
-    /// How far its newest image has read the groups.
+    /// The cursor of each group up to which the newest image includes its entries.
     pub image: GroupCursors,
-    /// Number of the last sync that the member asked for, if it was not begun.
+    /// Number of the last requested sync, if it has not begun.
     pub wanted: Option<u64>,
-    /// Number of the sync that is under way.
+    /// Number of the sync in flight.
     pub syncing: Option<u64>,
-    /// Its pushes to storages.
+    /// The pushes to storages.
     pub pushes: BTreeMap<StoreId, Push>,
 }
 
-/// How a machine is built and configured.
+/// The build and configuration of a machine.
 #[derive(Clone, Copy)]
 pub struct Build {
-    /// Seed of its disk.
+    /// Seed of the disk.
     pub disk_seed: u64,
-    /// The epoch length that it was configured with: machines need not agree on it.
+    /// The configured epoch length: machines need not agree on it.
     pub epoch_length: Option<Duration>,
-    /// After how many bytes it takes an image.
+    /// Bytes between two images.
     pub image_every_bytes: u64,
-    /// How far its clock is always from the true time, microseconds.
+    /// Constant offset of the clock from true time, microseconds.
     pub skew_us: i64,
-    /// How much its clock gains in a million microseconds.
+    /// Drift of the clock, parts per million.
     pub drift_ppm: i64,
-    /// Partitions of the version map: the cluster's, whatever cores the machine has.
+    /// Partitions of the version map: the cluster's, however many cores the machine has.
     pub partitions: u16,
-    /// How long history is kept, milliseconds: the cluster's.
+    /// Time that history is kept, milliseconds: the cluster's.
     pub floor_age_ms: u64,
-    /// It does not wait for the others to decide in a new generation: a bug.
+    /// A bug: the machine does not wait for the others before it decides in a new generation.
     pub switches_alone: bool,
-    /// What decides.
+    /// The policies that decide.
     pub policies: SimPolicies,
 }
 
 /// A machine.
 pub struct Machine {
-    /// Its number.
+    /// The machine's number.
     pub node: u16,
-    /// Its disk.
+    /// The disk.
     pub disk: SimFiles,
-    /// Its process, if one runs.
+    /// The process, if one is running.
     pub process: Option<Process>,
-    /// Counts starts of the process: what belongs to an earlier one is forgotten.
+    /// Number of starts of the process: events of earlier starts are dropped.
     pub starts: u64,
-    /// How far its clock has jumped, microseconds.
+    /// How far the clock has jumped, microseconds.
     pub clock_off_us: i64,
-    /// How fast its ticks come, of a thousand: 1000 is right.
+    /// Rate of the ticks, per mille: 1000 is right.
     pub pace: u64,
-    /// Nothing happens on it before this time, microseconds.
+    /// Time before which nothing happens on the machine, microseconds.
     pub paused_until: u64,
-    /// No sync ends before this time, microseconds.
+    /// Time before which no sync ends, microseconds.
     pub stuck_until: u64,
-    /// What the release can decide in that the process is started from.
+    /// The generations supported by the release that the process is started from.
     pub release: Generations,
-    /// When its process last proposed something about releases, microseconds.
+    /// When the process last proposed a change about releases, microseconds.
     pub proposed_us: u64,
     /// The code that decides is missing.
     pub lacks_code: Rc<Cell<bool>>,
-    /// Its power was cut, or its disk has failed: what was not synced may be lost.
+    /// The power was cut or the disk has failed: unsynced writes may be lost.
     pub lost_power: bool,
-    /// What is durable of each group.
+    /// The durable state of each group.
     pub durable: BTreeMap<GroupId, GroupState>,
-    /// The votes that a bug makes it start with, in place of those in its log.
+    /// The votes that a planted bug makes the process start with, in place of those in the log.
     pub votes: Option<BTreeMap<GroupId, GroupState>>,
-    /// It never runs again.
+    /// The machine never runs again.
     pub broken: bool,
-    /// It has said that it was removed.
+    /// The node reported its removal.
     pub removed: bool,
-    /// No group has it any more.
+    /// The node is no longer in any group.
     pub left: bool,
-    /// When its process was last started, microseconds.
+    /// When the process was last started, microseconds.
     pub started_us: u64,
-    /// When its process last connected to the others, although it has left, microseconds.
+    /// When the process of a departed node last connected to the others, microseconds.
     pub connected_us: u64,
-    /// How it is built.
+    /// The build.
     build: Build,
 }
 
 impl Machine {
-    /// A machine that is switched off, with an empty disk.
+    /// Creates a machine that is switched off, with an empty disk.
     #[must_use]
     pub fn new(node: u16, build: Build) -> Machine {
         Machine {
@@ -198,10 +198,10 @@ impl Machine {
         Now { monotonic: Duration::from_micros(time_us), unix_us }
     }
 
-    /// Starts the process from what is on the disk.
+    /// Starts the process from the disk.
     ///
     /// # Errors
-    /// If the log cannot be opened, or what it contains does not fit together.
+    /// If the log cannot be opened, or its contents are inconsistent.
     pub fn start(&mut self, founders: u16, seed: u64, time_us: u64) -> Result<(), String> {
         self.starts += 1;
         (self.started_us, self.connected_us) = (time_us, time_us);
@@ -253,17 +253,17 @@ impl Machine {
         Ok(())
     }
 
-    /// Opens the log on a disk, this machine's or a copy of it.
+    /// Opens the log on a disk: this machine's, or a copy of it.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// If the log cannot be opened.
     pub fn open(&self, disk: &SimFiles) -> Result<Opened, String> {
         let options =
             LogOptions { node: NodeId(self.node), retention_ms: 0, kept_for_members_bytes: 0, ..LogOptions::default() };
         open_on(&disk.as_files(), Path::new(LOG_DIR), &options).map_err(|error| error.to_string())
     }
 
-    /// Returns what a group starts with: what its log has, unless a bug forgets the vote.
+    /// Returns the state that a group starts with: the log's, unless a planted bug forgets the vote.
     fn with_vote(&self, group: GroupId, state: GroupState) -> GroupState {
         let Some(votes) = &self.votes else { return state };
         let vote = votes.get(&group).filter(|known| known.term == state.term).map_or(0, |known| known.vote);
@@ -302,7 +302,7 @@ impl Machine {
         }
     }
 
-    /// Ends the process: what it wrote stays in the system's cache.
+    /// Kills the process: its writes stay in the system's cache.
     pub fn kill(&mut self) {
         self.disk.kill_process();
         self.process = None;
@@ -320,7 +320,7 @@ impl Process {
     /// Syncs the log.
     ///
     /// # Errors
-    /// If the disk fails: then nothing that is not durable may be acknowledged, ever.
+    /// If the disk fails: then nothing that is not durable may ever be acknowledged.
     pub fn sync(&mut self) -> Result<(), String> {
         self.log.sync().and_then(|()| self.log.idle_mark()).map_err(|error| error.to_string())
     }

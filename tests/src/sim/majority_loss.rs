@@ -1,17 +1,18 @@
-//! A majority is lost with its disks for good, and an operator lets one node continue alone (decision 100).
+//! A majority is permanently lost with its disks, and an operator lets one node continue alone (decision 100).
 //!
-//! What changes the survivor's logs is the command's own code, on the simulated disk. It may be interrupted at any write or sync, and is
-//! repeated then, with the mark that the command keeps; the process does not start before it has ended. Operators then
-//! add nodes in the places of those that are lost, so that several members are equal again at the end.
+//! The command's own code changes the survivor's logs, on the simulated disk. It may be interrupted at any write or
+//! sync, and is then repeated, with the mark that the command keeps; the process does not start until the command has
+//! finished. Operators then add nodes in place of the lost ones, so that several members must agree again at the end.
 //!
-//! The survivor has decided as much as anybody, as the command asks for. So nothing that anybody was told of a transaction may be
-//! lost, and all invariants of verdicts, epochs and states hold on as if nothing had happened. What it may lack is forgotten here, and
-//! no more: changes of configuration that only others had, and up to which epoch those knew that there is nothing to decide.
-//! What it had and did not know to be agreed on counts from then on, even if others knew that it was not: clients that were told
-//! so may find their transactions executed. The command lists these.
+//! The survivor has decided as much as any node, as the command requires. So nothing that a client learned about a
+//! transaction may be lost, and all invariants of verdicts, epochs and states continue to hold. This module forgets
+//! what the survivor may lack, and no more: configuration changes that only the other nodes had, and the last epoch
+//! that those nodes knew to be complete without items. Entries that the survivor had without knowing them to be
+//! committed count as committed from then on, even if other nodes knew that they were not: clients with a reply to
+//! that effect may find their transactions executed. The command lists these.
 //!
-//! If its power is cut as well, its disk still has to have all that it has decided; what is in doubt may be gone.
-//! No frame outlasts the processes at both of its ends.
+//! If the survivor's power is cut as well, its disk must still have everything that it has decided; entries in doubt
+//! may be gone. No frame outlives the processes at its ends.
 
 use std::collections::BTreeSet;
 
@@ -27,29 +28,31 @@ use crate::sim::faults::{Fault, Faults, Planned};
 use crate::sim::machine::{Machine, Process, SimLog};
 use crate::sim::world::{Happening, World};
 
-/// Of so many seeds with all faults, one loses its majority: those with this remainder.
+/// Of every `LOSES_EVERY` seeds with all faults, the one with this remainder loses its majority.
 const LOSES_EVERY: u64 = 7;
 const LOSES_REMAINDER: u64 = 3;
-/// When that happens at the earliest and at the latest, microseconds.
+/// Earliest and latest time of the loss, microseconds.
 const LOST_US: (u64, u64) = (300_000, 6_000_000);
-/// Time until it is tried again, if nobody could continue alone, microseconds, and how often.
+/// Delay before the next try if no node can continue alone, microseconds, and the maximum number of tries.
 const TRY_AGAIN_US: u64 = 20_000;
 const TRIES_MAX: u32 = 200;
-/// Of a thousand survivors, those whose power is cut, too.
+/// Survivors whose power is cut too, per mille.
 const POWER_CUT_PER_MILLE: u64 = 400;
-/// How often the disk of such one is looked at until the power is cut when it has everything.
+/// Tries after which the survivor's power stays on: until then, the loss is postponed while a power cut would take a
+/// decision from the survivor's disk.
 const CUTS_MAX: u32 = 60;
-/// Of a thousand calls of the command, those that are interrupted, and the operations of the disk after which they are, at most.
+/// Calls of the command that are interrupted, per mille, and the maximum number of disk operations before the
+/// interruption.
 const INTERRUPTED_PER_MILLE: u64 = 500;
 const OPERATIONS_MAX: u64 = 8;
-/// Of a thousand interruptions, those that come before the command has begun.
+/// Interruptions that come before the command has begun, per mille.
 const REPLAY_PER_MILLE: u64 = 200;
-/// Interrupted calls of a run, at most.
+/// Maximum number of interrupted calls in a run.
 const INTERRUPTIONS_MAX: u64 = 4;
-/// Time from one step of the operator to the next, microseconds, at most.
+/// Maximum time between two steps of the operator, microseconds.
 const OPERATOR_US: u64 = 900_000;
 
-/// What a run has seen of it.
+/// Counts of what happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MajorityLossReport {
     /// Clusters that lost their majority.
@@ -60,41 +63,41 @@ pub struct MajorityLossReport {
     pub recovered: u64,
     /// Calls of the command that were interrupted.
     pub interrupted: u64,
-    /// Calls that found that an earlier one had begun to change the logs.
+    /// Calls that found that an earlier call had begun to change the logs.
     pub repeated: u64,
-    /// Transactions of which the survivor did not know that they were agreed on.
+    /// Transactions that the survivor did not know to be committed.
     pub in_doubt: u64,
-    /// Changes of configuration that only the lost nodes had.
+    /// Configuration changes that only the lost nodes had.
     pub changes_lost: u64,
     /// Nodes that joined afterwards.
     pub joined: u64,
 }
 
-/// What has become of the majority.
+/// State of the loss of the majority.
 #[derive(Default)]
 pub(super) struct MajorityLoss {
     /// The node that continues alone.
     survivor: Option<u16>,
-    /// Its command has not ended: the process must not start.
+    /// The command has not finished: the process must not start.
     under_way: bool,
     /// The mark: an earlier call has begun to change the logs.
     again: bool,
-    /// Changes of configuration that the survivor had applied, and surely has.
+    /// Configuration changes that the survivor had applied, and is certain to have.
     applied: u64,
-    /// Frames that were sent earlier are lost, microseconds.
+    /// Frames sent before this time are lost, microseconds.
     frames_from_us: u64,
-    /// The survivor has applied that all others have left.
+    /// The survivor has applied the removal of all other nodes.
     others_left: bool,
     /// The survivor's power is to be cut.
     cuts_power: bool,
-    /// The last number of a machine that was there then.
+    /// The highest machine number at the time of the loss.
     numbers: Option<u16>,
-    /// How often it was tried.
+    /// Number of tries so far.
     tries: u32,
 }
 
 impl MajorityLoss {
-    /// Returns whether a process is kept from starting by the command that has not ended.
+    /// Returns whether an unfinished command prevents a process from starting.
     pub fn keeps_from_starting(&self, node: u16) -> bool {
         self.under_way && self.survivor == Some(node)
     }
@@ -105,7 +108,7 @@ impl MajorityLoss {
     }
 }
 
-/// Returns whether a disk has everything that was decided up to an epoch.
+/// Returns whether a disk has everything decided up to an epoch.
 fn has_decided(machine: &Machine, disk: &SimFiles, epoch: Epoch) -> bool {
     let opened = machine.open(disk);
     opened.is_ok_and(|opened| {
@@ -130,8 +133,8 @@ impl World {
         }
     }
 
-    /// Returns whether a machine can continue alone without the loss of anything that was decided: it is a member, there are
-    /// others, and nobody has decided more.
+    /// Returns whether a machine can continue alone without losing any decision: it is a member, the cluster has other
+    /// members, and no node has decided more.
     fn can_continue_alone(&self, machine: &Machine) -> bool {
         let Some(process) = &machine.process else { return false };
         let (replica, me) = (process.member.replica(), NodeId(machine.node));
@@ -143,7 +146,7 @@ impl World {
         joined && has_others && has_voters && replica.resolver().last() == self.judge.oracle.last
     }
 
-    /// All machines but one lose their disks. It is put off until one is there that can continue.
+    /// Takes the disks of all machines but one. Postponed until some machine can continue alone.
     pub(super) fn lose_majority(&mut self, planned: Planned) -> Result<(), String> {
         let able = self.machines.iter().filter(|machine| self.can_continue_alone(machine));
         let able = able.map(|machine| machine.node).collect::<Vec<_>>();
@@ -164,7 +167,7 @@ impl World {
         }
         *self.report.faults.entry(Fault::MajorityLost).or_default() += 1;
         if let Some(process) = &self.machine(survivor).process {
-            // What it has applied may be durable nowhere else yet.
+            // What it has applied may not be durable on any other machine yet.
             let (reader, agreed) = (process.reader.clone(), process.member.reached(GroupId::CONTROL));
             self.changes.note_control_log_up_to(&reader, agreed)?;
         }
@@ -172,12 +175,12 @@ impl World {
         Ok(())
     }
 
-    /// Returns what a machine's disk would be after a power cut, if it had all that was decided then.
+    /// Returns a machine's disk as it would be after a power cut, if it still had everything decided so far.
     fn after_a_power_cut(&mut self, node: u16) -> Option<SimFiles> {
         let survival = self.random.one_of(&[Survival::None, Survival::All, Survival::Some, Survival::Some]);
         let (disk_seed, look_seed) = (self.random.number(), self.random.number());
         let machine = &self.machines[usize::from(node) - 1];
-        // The process that has it open is not there any more on the copy.
+        // The process that has the disk open does not exist on the copy.
         let disk = machine.disk.copy(disk_seed);
         disk.cut_power();
         disk.power_on(survival);
@@ -191,7 +194,7 @@ impl World {
         self.report.majority_loss.power_cuts += u64::from(cut.is_some());
         let member = self.member(survivor).expect("it can continue alone");
         let (complete, applied) = (member.replica().last_complete(), member.replica().replicated().index().0);
-        // Only what it has decided is surely on its disk if its power is cut.
+        // After a power cut, only what it has decided is certain to be on its disk.
         let (known, applied) = if cut.is_some() { (self.judge.oracle.last, 0) } else { (complete, applied) };
         self.witness.forget_after(known);
         let loss = &mut self.majority_loss;
@@ -199,7 +202,7 @@ impl World {
         self.majority_loss.numbers = Some(self.machines.len() as u16);
         let mut replaced = Vec::new();
         for machine in self.machines.iter_mut().filter(|machine| machine.node != survivor) {
-            // What was lost before has got its replacement, or still gets it.
+            // A machine lost earlier already has its replacement, or still gets it.
             if !machine.broken && !machine.left && !machine.removed && !self.nodes.is_leaving(machine.node) {
                 replaced.push(machine.node);
             }
@@ -226,10 +229,10 @@ impl World {
         self.later(wait_us, Happening::Recover);
     }
 
-    /// The operator calls the command on the survivor, once more if it was interrupted.
+    /// The operator runs the command on the survivor, and repeats it if it was interrupted.
     ///
     /// # Errors
-    /// If it refuses, or if something is missing that the survivor had.
+    /// If the command refuses, or if something that the survivor had is missing.
     pub(super) fn recover(&mut self) -> Result<(), String> {
         let (founders, seed, time_us) = (self.nodes.founders, self.seed, self.time_us);
         let survivor = self.majority_loss.survivor.ok_or("somebody survives")?;
@@ -306,8 +309,8 @@ impl World {
         Ok(())
     }
 
-    /// Brings a member that has just started what is known on its disk to be agreed on, as the server does before anything else. The
-    /// inner error is one of the disk.
+    /// Replays the entries on disk that a newly started member knows to be committed, as the server does before
+    /// anything else. The inner error is one of the disk.
     fn replay(&mut self, node: u16) -> Result<Result<(), String>, String> {
         let now = self.machines[usize::from(node) - 1].now(self.time_us);
         loop {
@@ -315,7 +318,7 @@ impl World {
             while let Some(output) = self.machine(node).process.as_mut().and_then(|process| process.member.poll()) {
                 match output {
                     Output::Sync { number } => synced = Some(number),
-                    // Nobody is connected, and nobody waits.
+                    // No peer is connected, and no client waits.
                     Output::Send { .. } | Output::Effect(_) | Output::Fresh { .. } | Output::Image { .. } => {}
                     // An entry cannot be read.
                     Output::Failed { reason, .. } if !self.machine(node).disk.has_power() => return Ok(Err(reason)),
@@ -341,7 +344,7 @@ impl World {
         }
     }
 
-    /// Clients may find out that these were executed, whatever they were told before.
+    /// Clients may find that these transactions were executed, whatever the earlier replies.
     fn note_in_doubt(&mut self, ids: impl Iterator<Item = TxnId>) {
         for id in ids {
             self.report.majority_loss.in_doubt += 1;
@@ -351,7 +354,7 @@ impl World {
         }
     }
 
-    /// The command has ended: what the survivor lacks is forgotten, and its process is started.
+    /// The command has finished: forgets what the survivor lacks, and schedules the start of its process.
     fn has_recovered(&mut self, survivor: u16, reader: &LogReader) -> Result<(), String> {
         self.report.majority_loss.recovered += 1;
         self.majority_loss.under_way = false;
@@ -368,7 +371,7 @@ impl World {
         Ok(())
     }
 
-    /// What the command has written is not taken for what anybody else has.
+    /// No entry that the command has written shares its id with a different entry of another node.
     fn invariant_the_command_writes_in_terms_of_its_own(
         &mut self,
         survivor: u16,
@@ -386,7 +389,8 @@ impl World {
         Ok(())
     }
 
-    /// The survivor has applied that all others have left. Those of which nobody knows have, too, and their numbers are never given.
+    /// Notes that the survivor has applied the removal of all other nodes. Nodes that no machine knows of have left,
+    /// too, and their numbers are never assigned.
     pub(super) fn others_left(&mut self, teller: u16) -> Result<(), String> {
         if std::mem::replace(&mut self.majority_loss.others_left, true) {
             return Ok(());
@@ -408,7 +412,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns a machine that may run, in place of one that is lost.
+    /// Returns a machine that may run, in place of a lost one.
     pub(super) fn in_place_of(&mut self, node: u16) -> u16 {
         let Some(survivor) = self.majority_loss.survivor else { return node };
         if !self.machine(node).broken {
@@ -419,18 +423,18 @@ impl World {
         if whole.is_empty() { survivor } else { self.random.one_of(&whole) }
     }
 
-    /// Returns whether a machine was never there, or came after the others were lost.
+    /// Returns whether a machine never existed, or was added after the others were lost.
     pub(super) fn is_after_loss(&self, node: u16) -> bool {
         self.majority_loss.numbers.is_some_and(|last| node > last)
     }
 
-    /// Draws a node: mostly one that may run, once others are lost.
+    /// Draws a node; after the loss, one that may run.
     pub(super) fn some_node(&mut self) -> u16 {
         let node = self.random.between(1, self.machines.len() as u64) as u16;
         self.in_place_of(node)
     }
 
-    /// A group joins: it may be that of a node that came after the others were lost.
+    /// Counts a joining group if its node came after the loss of the others.
     pub(super) fn note_joined_after_loss(&mut self, group: GroupId) {
         let is_new = self.machines.get(usize::from(group.node.0) - 1).is_some_and(|machine| !machine.broken);
         self.report.majority_loss.joined += u64::from(self.majority_loss.others_left && is_new);

@@ -1,7 +1,7 @@
-//! Nodes that are added and removed while the cluster runs, and what must hold then.
+//! Nodes that are added and removed while the cluster runs, and the invariants of these changes.
 //!
-//! An operator asks some node for the change. A node that was admitted is started with an empty disk; one that is removed
-//! runs on until it says that it was, or is broken for good, as long as a majority is left without it.
+//! An operator requests the change at some node. An admitted node starts with an empty disk; a removed node keeps
+//! running until it reports its removal, or breaks permanently if a majority remains without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,48 +15,48 @@ use crate::sim::machine::{Machine, SimMember};
 use crate::sim::world::{HANDING_OVER_US, Happening, STOPPING_US, World};
 use tribunal_member::{Frame, Input, Members as GroupMembers};
 
-/// Time from the admission of a node to its first start, microseconds, at most.
+/// Maximum time from a node's admission to its first start, microseconds.
 const STARTS_WITHIN_US: u64 = 800_000;
-/// Of a thousand nodes that are removed, those that are broken.
+/// Removed nodes that break, per mille.
 const BROKEN_PER_MILLE: u64 = 400;
-/// Of a thousand processes that have stopped because they were removed, those that somebody starts again.
+/// Processes stopped because of their node's removal that are started again, per mille.
 const STARTED_AGAIN_PER_MILLE: u64 = 300;
-/// Time from one step of an operator who replaces a lost node to the next, microseconds.
+/// Time between two steps of an operator who replaces a lost node, microseconds.
 const REPLACED_AFTER_US: u64 = 900_000;
-/// Time from one attempt of a node that has left to connect to the next, microseconds.
+/// Time between two attempts of a departed node to connect, microseconds.
 const CONNECTS_EVERY_US: u64 = 1_000_000;
-/// How long a process may run without learning that it was removed, microseconds.
+/// Time that a process may run without learning of its node's removal, microseconds.
 const LEARNS_WITHIN_US: u64 = 5_000_000;
 
 /// The nodes of a run.
 #[derive(Default)]
 pub(super) struct Nodes {
-    /// Machines with which the cluster began.
+    /// Number of machines that founded the cluster.
     pub founders: u16,
-    /// Nodes that are to be added.
+    /// Number of nodes planned to be added.
     pub planned: usize,
-    /// Nodes that are to be removed, as some member has applied it.
+    /// Nodes whose removal some member has applied.
     leaving: BTreeSet<u16>,
-    /// Groups that joined, as some member has applied it.
+    /// Groups whose join some member has applied.
     joined: BTreeSet<GroupId>,
-    /// Groups of nodes that were added, of which some member has an entry that is agreed on.
+    /// Groups of added nodes that have a committed entry at some member.
     begun: BTreeSet<GroupId>,
     /// Fresh reads that began at a node after its group had closed.
     pub late_reads: BTreeSet<u64>,
 }
 
 impl Nodes {
-    /// Returns whether a node is to be removed, as some member has applied it.
+    /// Returns whether some member has applied a node's removal.
     pub(super) fn is_leaving(&self, node: u16) -> bool {
         self.leaving.contains(&node)
     }
 
-    /// A node was removed together with others.
+    /// Notes a node that was removed together with others.
     pub(super) fn note_leaving(&mut self, node: u16) {
         self.leaving.insert(node);
     }
 
-    /// Those with which a cluster of so many machines begins.
+    /// Returns the nodes of a cluster with this many founders.
     pub(super) fn founded(founders: u16) -> Nodes {
         Nodes { founders, ..Nodes::default() }
     }
@@ -68,12 +68,12 @@ impl World {
         if node <= self.nodes.founders { group(node) } else { Members::group_of(NodeId(node)) }
     }
 
-    /// Returns the groups of all nodes that there ever were.
+    /// Returns the groups of all nodes that ever existed.
     pub(super) fn groups(&self) -> impl Iterator<Item = GroupId> + '_ {
         (1..=self.machines.len() as u16).map(|node| self.group(node))
     }
 
-    /// Somebody asks a node to add or remove one.
+    /// Requests the addition or removal of a node at some running node.
     pub(super) fn ask_for_members(&mut self, fault: Fault, node: u16) -> Result<(), String> {
         let change = match fault {
             Fault::AddNode => {
@@ -93,8 +93,8 @@ impl World {
         self.step(asked, Input::Replica(Event::Control(change, number)))
     }
 
-    /// A machine's disk is lost, if a majority is left without it. The server would not start on an empty one, so an operator
-    /// has the node removed and admits another.
+    /// Takes a machine's disk if a majority remains without it. The server would refuse to start on an empty disk, so
+    /// an operator removes the node and admits another.
     pub(super) fn wipe(&mut self, node: u16) -> Result<(), String> {
         let is_gone = |machine: &Machine| machine.broken || machine.removed || machine.left;
         if is_gone(self.machine(node)) || !self.may_break(node) {
@@ -109,7 +109,7 @@ impl World {
         self.replace(node)
     }
 
-    /// An operator asks for what a lost node needs, until it is done.
+    /// An operator requests the changes that replace a lost node, until both are done.
     pub(super) fn replace(&mut self, node: u16) -> Result<(), String> {
         let running = self.machines.iter().filter(|machine| machine.process.is_some()).map(|machine| machine.node);
         let running = running.collect::<Vec<_>>();
@@ -120,7 +120,7 @@ impl World {
         let asked = self.random.one_of(&running);
         let (name, start) = (format!("r{node}"), self.machine(asked).starts);
         let members = self.member(asked).ok_or("it runs")?.replica().replicated().members();
-        // The one that was admitted in its place may be removed in turn: then it needs another.
+        // The node admitted in its place may itself be removed: then another is needed.
         let is_admitted = members.present().any(|known| known.name == name);
         let leaves = self.nodes.leaving.contains(&node);
         if is_admitted && leaves {
@@ -138,7 +138,7 @@ impl World {
         self.step(asked, Input::Replica(Event::Control(change, number)))
     }
 
-    /// A node has a number: its machine is bought and switched on.
+    /// Adds the machine of a newly admitted node, and schedules its start.
     pub(super) fn admitted(&mut self, node: NodeId) {
         if usize::from(node.0) <= self.machines.len() {
             return;
@@ -156,7 +156,7 @@ impl World {
         self.later(wait_us, Happening::Start { node: node.0 });
     }
 
-    /// A node is being removed. Often it is broken.
+    /// Notes that a node is being removed. In runs with several kinds of faults, its machine often breaks.
     pub(super) fn is_leaving(&mut self, node: NodeId) {
         if !self.nodes.leaving.insert(node.0) {
             return;
@@ -171,8 +171,8 @@ impl World {
         }
     }
 
-    /// Returns whether a majority is left without a machine in each group, whichever of the nodes vote there by now that are being
-    /// added or removed: at worst all that are lost, and none that is whole.
+    /// Returns whether every group keeps a majority without a machine, whichever of the nodes being added or removed
+    /// vote in it: in the worst case all lost nodes vote, and no intact one does.
     fn may_break(&self, node: u16) -> bool {
         let has_joined = |node: u16| node <= self.nodes.founders || self.nodes.joined.contains(&self.group(node));
         let votes = |machine: &Machine| has_joined(machine.node) && !self.nodes.leaving.contains(&machine.node);
@@ -182,7 +182,7 @@ impl World {
         whole > lost && self.groups_survive_without(node)
     }
 
-    /// Returns whether each group has a majority without a machine, whichever members those have that run.
+    /// Returns whether every group keeps a majority without a machine, for the members known to each running process.
     fn groups_survive_without(&self, node: u16) -> bool {
         let whole = |voter: &&NodeId| voter.0 != node && !self.machines[usize::from(voter.0) - 1].broken;
         let survives = |members: &GroupMembers| 2 * members.voters.iter().filter(whole).count() > members.voters.len();
@@ -192,7 +192,7 @@ impl World {
         groups.all(survives)
     }
 
-    /// No group has a node any more.
+    /// Notes that a node is no longer in any group.
     pub(super) fn has_left(&mut self, node: NodeId) {
         self.machine(node.0).left = true;
     }
@@ -200,7 +200,7 @@ impl World {
     /// A group joins only after it has had a leader.
     ///
     /// # Errors
-    /// If nobody has ever led it.
+    /// If it never had a leader.
     pub(super) fn invariant_a_group_that_joins_has_a_leader(&mut self, join: GroupJoin) -> Result<(), String> {
         if self.nodes.joined.insert(join.group) {
             self.report.members.joined += 1;
@@ -213,7 +213,7 @@ impl World {
         Err(format!("group {} joins, and nobody has ever led it", join.group.node))
     }
 
-    /// Notes which new groups have an entry.
+    /// Notes which new groups have a committed entry.
     pub(super) fn note_begun(&mut self, node: u16) {
         for other in self.nodes.founders + 1..=self.machines.len() as u16 {
             let group = self.group(other);
@@ -223,10 +223,10 @@ impl World {
         }
     }
 
-    /// A member has said that it was removed: somebody stops it.
+    /// The member reported its removal; the operator stops it.
     ///
     /// # Errors
-    /// If nobody has removed it.
+    /// If the node was not removed.
     pub(super) fn says_removed(&mut self, node: u16) -> Result<(), String> {
         if !self.nodes.leaving.contains(&node) {
             return Err(format!("node {node} believes that it was removed"));
@@ -240,8 +240,8 @@ impl World {
         Ok(())
     }
 
-    /// A node that has left connects to the others now and then, and those refuse it that know. It may have been removed before any
-    /// group had it: then it sends nothing.
+    /// A departed node connects to the other nodes now and then, and those that know of its removal refuse it. A node
+    /// removed before any group had it sends no frames, but connects all the same.
     pub(super) fn connect_again(&mut self, node: u16) -> Result<(), String> {
         let time_us = self.time_us;
         let machine = self.machine(node);
@@ -260,12 +260,12 @@ impl World {
         self.step(node, Input::Frame { from: NodeId(from), frame: Frame::Removed })
     }
 
-    /// Returns whether a process that has stopped is started again.
+    /// Returns whether a stopped process is started again.
     pub(super) fn starts_again(&mut self, node: u16) -> bool {
         !self.machine(node).removed || self.random.chance(STARTED_AGAIN_PER_MILLE)
     }
 
-    /// Returns whether some member has folded the entry that closes a node's group.
+    /// Returns whether some member has applied the entry that closes a node's group.
     pub(super) fn has_closed(&self, node: u16) -> bool {
         let group = self.group(node);
         self.machines.iter().filter_map(|machine| machine.process.as_ref()).any(|process| {
@@ -276,7 +276,7 @@ impl World {
         })
     }
 
-    /// A node that was removed answers no fresh read that began after the close of its group.
+    /// A removed node answers no fresh read that began after its group was closed.
     ///
     /// # Errors
     /// If it does.
@@ -291,7 +291,7 @@ impl World {
         Ok(())
     }
 
-    /// Returns the members at the end, as the one says that has applied the most.
+    /// Returns the final members, from the process that has applied the most control entries.
     ///
     /// # Errors
     /// If some node has neither joined nor left.
@@ -314,7 +314,7 @@ impl World {
         Ok(nodes.present().map(|node| node.id.0).collect())
     }
 
-    /// Returns who is in which group, as each running process has it: `L` marks what it leads.
+    /// Returns the members of each group, as each running process knows them; `L` marks the groups that it leads.
     fn all_groups(&self) -> String {
         let running =
             self.machines.iter().filter_map(|machine| Some((machine.node, &machine.process.as_ref()?.member)));
@@ -329,10 +329,10 @@ impl World {
         running.map(of).collect::<Vec<_>>().join("; ")
     }
 
-    /// All groups have the members as voters, and nobody else.
+    /// Every group has exactly the members as voters.
     ///
     /// # Errors
-    /// If one has not.
+    /// If a group does not.
     pub(super) fn invariant_all_groups_have_the_members(&self, members: &[u16]) -> Result<(), String> {
         let expected: BTreeSet<NodeId> = members.iter().map(|node| NodeId(*node)).collect();
         let of = |member: &SimMember| {
@@ -352,7 +352,7 @@ impl World {
         Ok(())
     }
 
-    /// A process of a node that was removed knows it, and takes no commits.
+    /// A running process of a removed node knows of its removal, and takes no commits.
     ///
     /// # Errors
     /// If it does not.

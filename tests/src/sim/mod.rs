@@ -1,9 +1,10 @@
-//! A cluster in a simulated world: real members, real logs, and disks, clocks and a network that follow from a seed.
+//! A cluster in a simulated world: real members, real logs, and disks, clocks and a network determined by a seed.
 //!
-//! One thread, one queue of events. The same seed gives the same run, byte for byte; a run that breaks an invariant prints its
-//! seed, and `cargo run --release -p tribunal-tests --bin sim -- --seed N --trace` plays it again with all that happens.
+//! One thread, one queue of events. The same seed gives the same run, byte for byte; a run that breaks an invariant
+//! prints its seed, and `cargo run --release -p tribunal-tests --bin sim -- --seed N --trace` replays it with all its
+//! events.
 //!
-//! What a run shows: an epoch has one content and one outcome, a verdict is final wherever it is asked for, what was
+//! What a run checks: an epoch has one content and one outcome, a verdict is final at every node, everything
 //! acknowledged is present on every machine after the last fault, and the cluster gets there.
 
 mod answers;
@@ -30,7 +31,7 @@ mod votes;
 pub mod witness;
 mod world;
 
-/// A run makes many small allocations, which the system's allocator is slow at.
+/// A run makes many small allocations, which are slow with the system's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,33 +1,33 @@
-//! The network between machines: what arrives, and when.
+//! The network between machines: which frames arrive, and when.
 
 use std::collections::BTreeSet;
 
 use crate::sim::random::Random;
 
-/// What is wrong with all links.
+/// The quality of all links.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quality {
-    /// Frames that are lost, of a thousand.
+    /// Lost frames, per mille.
     pub lost: u64,
-    /// Frames that arrive twice, of a thousand.
+    /// Duplicated frames, per mille.
     pub twice: u64,
-    /// Delay that is added at most, microseconds: frames overtake each other.
+    /// Maximum additional delay, microseconds: frames are reordered.
     pub jitter_us: u64,
 }
 
 /// The links.
 #[derive(Debug)]
 pub struct Network {
-    /// One way between two machines, microseconds.
+    /// One-way latency between two machines, microseconds.
     latency_us: u64,
-    /// What is wrong at the moment.
+    /// The current quality.
     pub quality: Quality,
     /// Links on which nothing arrives: from, to.
     cut: BTreeSet<(u16, u16)>,
 }
 
 impl Network {
-    /// A network without faults.
+    /// Creates a network without faults.
     #[must_use]
     pub fn new(latency_us: u64) -> Network {
         Network { latency_us, quality: Quality::default(), cut: BTreeSet::new() }
@@ -49,7 +49,7 @@ impl Network {
         !self.cut.contains(&(one, other)) && !self.cut.contains(&(other, one))
     }
 
-    /// Returns after how many microseconds a frame arrives: never, once, or twice.
+    /// Returns the delays after which a frame arrives, in microseconds: none, one or two.
     pub fn delays(&mut self, from: u16, to: u16, random: &mut Random) -> Vec<u64> {
         let Quality { lost, twice, jitter_us } = self.quality;
         let mut delays = Vec::new();

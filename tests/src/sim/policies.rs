@@ -1,7 +1,7 @@
-//! The policies of a run: native ones, or the built-in components on the engine of a node.
+//! The policies of a run: native ones, or the built-in components in a node's plugin engine.
 //!
-//! Some runs starve the components: a call has fuel for a few transactions only, so whether an epoch falls back depends on the
-//! number of partitions. All machines have to agree on it, however many cores each of them has.
+//! Some runs starve the components: a call has fuel for a few transactions only, so whether an epoch falls back depends
+//! on the number of partitions. All machines must agree on it, however many cores each has.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,13 +15,13 @@ use tribunal_wasm::{PluginEngine, PluginLimits, WasmRule, WasmValidators, builti
 
 use crate::sim::upgrades::rule_of;
 
-/// Every so many seeds are played with components, and every so many with components that starve.
+/// Intervals of seeds that run with components, and with components that starve.
 const WASM_EVERY: u64 = 10;
 const STARVED_EVERY: u64 = 20;
 /// Fuel of a call that starves.
 const STARVED_FUEL: u64 = 2_400;
 
-/// What decides a run's epochs.
+/// The policies that decide a run's epochs.
 #[derive(Clone, Copy)]
 pub enum SimPolicies {
     /// The native policies.
@@ -43,13 +43,13 @@ impl Components {
         Components { rule, validators: builtin::validators(&engine).expect("they load") }
     }
 
-    /// Returns those with the limits of a node. They are compiled once a process.
+    /// Returns the components with the limits of a node, compiled once per process.
     fn fed() -> &'static Components {
         static FED: OnceLock<Components> = OnceLock::new();
         FED.get_or_init(|| Components::load(PluginLimits::default()))
     }
 
-    /// Returns those whose calls often run out of fuel.
+    /// Returns the components whose calls often run out of fuel, compiled once per process.
     fn starved() -> &'static Components {
         static STARVED: OnceLock<Components> = OnceLock::new();
         let fuel = |limits| PluginLimits { fuel_per_call: STARVED_FUEL, fuel_per_txn: 0, fuel_per_op: 0, ..limits };
@@ -77,11 +77,11 @@ impl SimPolicies {
 
 /// The policies of one machine, which may lack their code for a while.
 pub struct MachinePolicies {
-    /// What decides once it is here.
+    /// The policies that decide once the code is present.
     pub policies: SimPolicies,
-    /// Whether it is missing.
+    /// Whether the code is missing.
     pub is_missing: Rc<Cell<bool>>,
-    /// The generations that the machine's release can decide in.
+    /// The generations that the machine's release supports.
     pub release: Generations,
     /// The one in which it decides: its rule is [`rule_of`].
     pub generation: Generation,

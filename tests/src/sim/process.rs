@@ -1,4 +1,4 @@
-//! Carries out what members want done: writes, syncs, frames.
+//! Carries out the outputs of members: writes, syncs, frames.
 
 use tribunal_core::control::Effect as ControlEffect;
 use tribunal_log::LogError;
@@ -9,12 +9,13 @@ use tribunal_types::{EpochInput, GroupId, NodeId};
 use crate::sim::world::{Happening, Planted, World};
 use crate::stand_ins::Numbered;
 
-/// Syncs from one mark to the next, where a bug takes votes from it.
+/// Syncs between two marks, for the planted bug that takes votes from the mark.
 const MARK_EVERY_SYNCS: u64 = 16;
-/// How many of a thousand inputs are followed by another one before the epochs that they complete are decided.
+/// Inputs, per mille, that are followed by another one before the epochs that they complete are decided.
 const BUSY_PERMILLE: u64 = 250;
 
-/// Tells apart why a write failed: the disk may do that (the inner error), but must not refuse what the member asks for.
+/// Separates the causes of a failed write: the disk may fail (the inner error), but the log must not refuse the
+/// member's record.
 fn of_the_disk(node: u16, written: Result<(), LogError>) -> Result<Result<(), String>, String> {
     match written {
         Err(error @ LogError::OutOfOrder { .. }) => Err(format!("the log of node {node} refuses a record: {error}")),
@@ -23,14 +24,14 @@ fn of_the_disk(node: u16, written: Result<(), LogError>) -> Result<Result<(), St
 }
 
 impl World {
-    /// Brings an input to a machine's member, if it runs, and carries out what follows.
+    /// Passes an input to a machine's member, if it runs, and carries out the outputs.
     pub(super) fn step(&mut self, node: u16, input: Input<Numbered>) -> Result<(), String> {
         let time_us = self.time_us;
         let now = self.machine(node).now(time_us);
-        // A node that is busy decides epochs only after several inputs; it ticks at last.
+        // A busy node decides epochs only after several inputs, at the latest at its next tick.
         let is_busy = !matches!(input, Input::Tick) && self.random.chance(BUSY_PERMILLE);
         let Some(process) = &mut self.machine(node).process else { return Ok(()) };
-        // A frame that is refused changes nothing; that is all that a peer can expect.
+        // A refused frame changes nothing; a peer can expect no more.
         if let Err(refused) = process.member.step(input, now) {
             self.trace.note(self.time_us, format_args!("node {node} refuses: {refused}"));
         }
@@ -48,7 +49,7 @@ impl World {
         Ok(())
     }
 
-    /// Carries an output out. The inner error is one of the disk.
+    /// Carries out an output. The inner error is one of the disk.
     pub(super) fn carry_out(&mut self, node: u16, output: Output<Numbered>) -> Result<Result<(), String>, String> {
         let time_us = self.time_us;
         match output {
@@ -177,11 +178,11 @@ impl World {
         }
     }
 
-    /// Begins a sync if one is wanted and none is under way.
+    /// Begins a sync if one is requested and none is in flight.
     fn begin_sync(&mut self, node: u16) {
         let lasts_us =
             if self.slow_disks { self.random.between(5_000, 300_000) } else { self.random.between(200, 2_000) };
-        // What is synced is what was written when the sync began, or when it ended: both happen.
+        // A sync covers the writes before its begin, or those before its end: both happen.
         let at_once = self.random.chance(500);
         let machine = self.machine(node);
         let start = machine.starts;
@@ -195,7 +196,7 @@ impl World {
         self.later(lasts_us, Happening::Synced { node, start, number });
     }
 
-    /// A sync returns.
+    /// Handles the return of a sync.
     pub(super) fn synced(&mut self, node: u16, start: u64, number: u64) -> Result<(), String> {
         let time_us = self.time_us;
         let machine = self.machine(node);
@@ -219,7 +220,7 @@ impl World {
         self.step(node, Input::Persisted(number))
     }
 
-    /// Notes the votes that a mark of the log would have, which is written now and then.
+    /// Notes the votes that the log's mark would have, which is written now and then.
     fn note_mark(&mut self, node: u16, number: u64) {
         if self.planted == Some(Planted::VoteFromTheMark) && number.is_multiple_of(MARK_EVERY_SYNCS) {
             let machine = self.machine(node);

@@ -1,12 +1,12 @@
-//! What is to happen, in the order of time and, at one time, in the order in which it was planned.
+//! Pending events, ordered by time, and in the order of planning at the same time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What is to happen. Its order is that of small keys: what happens is large, and stays where it is.
+/// A queue of events. The heap has small keys: events are large, and stay in place.
 #[derive(Debug)]
 pub struct Queue<T> {
-    /// Time in microseconds, number, and place.
+    /// Time in microseconds, sequence number, and place.
     keys: BinaryHeap<Reverse<(u64, u64, usize)>>,
     places: Vec<Option<T>>,
     free: Vec<usize>,
@@ -20,7 +20,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// Adds what happens at a time in microseconds, after all that was added for that time before.
+    /// Adds an event at a time in microseconds, after all events already added for that time.
     pub fn add(&mut self, time_us: u64, what: T) {
         self.planned += 1;
         let place = self.free.pop().unwrap_or(self.places.len());
@@ -31,7 +31,7 @@ impl<T> Queue<T> {
         self.keys.push(Reverse((time_us, self.planned, place)));
     }
 
-    /// Returns what happens next, and when.
+    /// Removes the next event, and returns it with its time.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let Reverse((time_us, _, place)) = self.keys.pop()?;
         self.free.push(place);

@@ -1,11 +1,11 @@
-//! Numbers that follow from a seed (SplitMix64).
+//! Random numbers determined by a seed (SplitMix64).
 
-/// Draws them.
+/// The generator.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Starts from a seed.
+    /// Creates a generator with a seed.
     #[must_use]
     pub fn new(seed: u64) -> Random {
         Random(seed)
@@ -19,20 +19,20 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Draws a number of `low..=high`.
+    /// Draws a number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.number() % (high - low + 1)
     }
 
-    /// Draws whether something happens that does in so many of a thousand cases.
+    /// Returns true with a probability of `permille` per mille.
     pub fn chance(&mut self, permille: u64) -> bool {
         self.number() % 1000 < permille
     }
 
-    /// Draws one of several.
+    /// Draws one of several values.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there are none.
     pub fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
         all[(self.number() % all.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! What a run has seen: proof that it was worth playing.
+//! Counts of a run's events: proof that the run was worth playing.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use crate::sim::judge::HistoriesReport;
 use crate::sim::majority_loss::MajorityLossReport;
 use crate::sim::storages::StoragesReport;
 
-/// What a run has seen.
+/// Counts of a run's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Machines.
+    /// Number of machines.
     pub machines: u16,
-    /// Transactions whose clients were told a verdict.
+    /// Transactions whose clients received a verdict.
     pub decided: u64,
-    /// Answers that a transaction was not taken.
+    /// Replies that a transaction was not accepted.
     pub not_taken: u64,
     /// Fresh reads that were answered.
     pub fresh_reads: u64,
@@ -26,55 +26,55 @@ pub struct Report {
     pub changes: u64,
     /// Epochs that a process decided again after a start, and found in its log with the same outcome.
     pub outcomes_again: u64,
-    /// Nodes that were named to push to a store, counted on every node.
+    /// Assignments of a node to push to a store, counted on every node.
     pub assigned: u64,
-    /// Changes that were agreed on again, after they had been sent twice.
+    /// Changes that were committed again, after they had been sent twice.
     pub repeats: u64,
-    /// Epochs with items, and of these, epochs to which several nodes contributed.
+    /// Epochs with items, and those among them to which several nodes contributed.
     pub epochs: (usize, usize),
-    /// Processes that were stopped as planned, and of these, those that had to be told not to wait.
+    /// Processes that were stopped as planned, and stops in which the process had to end its wait for work in flight.
     pub stops: (u64, u64),
-    /// Images that were written, and starts from one.
+    /// Written images, and starts from an image.
     pub images: (u64, u64),
-    /// Images that a machine copied from another one, because it lacked entries.
+    /// Images that a machine copied from another one because it lacked entries.
     pub copied_images: u64,
-    /// Times that a group's entries were compacted.
+    /// Compactions of a group's entries.
     pub compactions: u64,
-    /// Segments that were truncated, bytes.
+    /// Bytes of truncated segments.
     pub truncated_bytes: u64,
     /// Entries that were sent to peers which could not reach a leader.
     pub peer_entries: u64,
-    /// Entries of those that were written before the own log had them.
+    /// Entries from peers that were written before the own log had them.
     pub copies: u64,
-    /// Terms that began while two machines could not reach each other, but a third.
+    /// Terms that began while two machines could reach each other only through a third.
     pub bridged_terms: u64,
-    /// Inputs after which a group's entries waited in the log, because many were not decided.
+    /// Inputs after which a group's entries waited in the log because many were undecided.
     pub held_back: u64,
-    /// Attempts that had no answer in time, although the process that was asked still runs.
+    /// Attempts that were not answered in time, although the queried process was still running.
     pub unanswered: u64,
-    /// Times that each fault happened.
+    /// Occurrences of each fault.
     pub faults: BTreeMap<Fault, u64>,
     /// Longest time from an attempt to its verdict, microseconds.
     pub latency_us_max: u64,
-    /// What became of nodes that were added or removed.
+    /// Nodes that were added or removed.
     pub members: MembersReport,
-    /// What became of clusters that lost their majority.
+    /// Clusters that lost their majority.
     pub majority_loss: MajorityLossReport,
-    /// What storages have seen.
+    /// Counts of the storages.
     pub storages: StoragesReport,
     /// Machines that got a new release, and epochs with items that were decided in its generation.
     pub upgrades: (u64, u64),
-    /// What clients have done.
+    /// Counts of the clients' histories.
     pub histories: HistoriesReport,
     /// Epochs in which a component failed and the native policy decided, counted on every node.
     pub fallbacks: u64,
-    /// Components decided.
+    /// Whether components decided.
     pub has_wasm: bool,
     /// Digest of everything that happened.
     pub digest: u64,
 }
 
-/// How many nodes were added and removed.
+/// Counts of nodes that were added and removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MembersReport {
     /// Nodes that were admitted.
@@ -83,12 +83,12 @@ pub struct MembersReport {
     pub joined: u64,
     /// Nodes that were removed.
     pub removed: u64,
-    /// Those of them that were broken when their removal began.
+    /// Removed nodes that broke when their removal began.
     pub broken: u64,
-    /// Times that a node has said that it was removed.
+    /// Times that a node reported its removal.
     pub told: u64,
     /// Fresh reads that began at a node after its group had closed.
     pub late_reads: u64,
-    /// Machines whose disks were lost, and whose place another one took.
+    /// Machines that lost their disks and were replaced.
     pub wiped: u64,
 }

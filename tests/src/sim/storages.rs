@@ -1,8 +1,9 @@
-//! Storages outside of the nodes: each has a watermark, and the node that the control log names pushes to it.
+//! Storages outside of the nodes: each has a watermark, and the node that the control log assigns pushes to it.
 //!
-//! A storage takes records from the expected position only, in one step with its watermark, as the adaptors do. Requests may be
-//! on their way for seconds, so that of a node that was replaced arrives after those of the next one. What a node believes a
-//! storage to have comes from the replica and the members: the pusher's reports, and what they tell each other.
+//! A storage accepts records from the expected position only, atomically with its watermark, as the adaptors do.
+//! Requests may be in flight for seconds, so that those of a replaced node arrive after those of its successor. A
+//! node's view of a storage comes from the replica and the members: the pusher's reports, and the reports that members
+//! exchange.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +16,21 @@ use tribunal_types::{ControlIndex, DeclaredStore, Epoch, Lsn, NodeId, StoreId};
 
 use crate::sim::world::{Happening, Planted, World};
 
-/// Records of a request, at most.
+/// Maximum number of records in a request.
 const RECORDS_MAX: u64 = 8;
-/// One way between a node and a storage, microseconds, at most; and of those few requests that hang.
+/// Maximum one-way delay between a node and a storage, microseconds; and that of the few requests that hang.
 const WAY_US: u64 = 8_000;
 const HANGS_US: u64 = 3_000_000;
-/// Of a thousand requests, those that hang.
+/// Requests that hang, per mille.
 const HANGS_PER_MILLE: u64 = 20;
-/// How long a node waits before it asks a storage again, microseconds.
+/// Delay before a node queries a storage again, microseconds.
 const AGAIN_US: u64 = 200_000;
 
-/// What the storages have, by their configuration: another declaration is of another storage.
+/// The watermarks of the storages, by configuration: a different declaration is a different storage.
 #[derive(Default)]
 pub(super) struct Storages {
     watermarks: BTreeMap<String, Lsn>,
-    /// They do not tell what they have carried out.
+    /// The storages send no results.
     pub away: bool,
 }
 
@@ -38,13 +39,13 @@ pub(super) struct Storages {
 pub struct Push {
     /// The control entry that started it.
     push: ControlIndex,
-    /// Where the storage is, as far as this push knows.
+    /// The storage's watermark, as far as this push knows.
     at: Option<Lsn>,
-    /// When it asks next, microseconds; a reply comes first.
+    /// Time of the next request, unless a reply comes first, microseconds.
     due_us: u64,
 }
 
-/// What is asked of a storage.
+/// A request to a storage.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub node: u16,
@@ -52,34 +53,35 @@ pub(super) struct Request {
     store: StoreId,
     push: ControlIndex,
     storage: String,
-    /// The position before the first record, and that of the last one; the watermark is read if there are none.
+    /// The position before the first record, and that of the last one; without records, the request reads the
+    /// watermark.
     records: Option<(Lsn, Lsn)>,
 }
 
-/// What a storage replies.
+/// A storage's reply.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
     pub node: u16,
     pub start: u64,
     store: StoreId,
     push: ControlIndex,
-    /// The watermark, if it is told, and whether the records were taken.
+    /// The watermark, if it is reported, and whether the records were accepted.
     watermark: Option<Lsn>,
     moved: bool,
 }
 
-/// What the storages of a run have seen.
+/// Counts of the storages of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoragesReport {
-    /// Records that storages have taken.
+    /// Records that storages have accepted.
     pub records: u64,
-    /// Requests that came from another position than the storage's.
+    /// Requests from a position other than the storage's.
     pub too_late: u64,
-    /// Times that a node was found to believe something of a storage to which another one pushes.
+    /// Times that a node had a report on a storage that another node pushes to.
     pub believed: u64,
 }
 
-/// Returns what a node that starts knows to be applied.
+/// Returns the applied positions that a starting node knows.
 pub(super) fn visibility_of(replicated: &ReplicatedState, resolver: &Resolver, complete: Epoch) -> Visibility {
     let mut visibility = Visibility::new(complete);
     for store in replicated.stores().stores() {
@@ -92,7 +94,7 @@ pub(super) fn visibility_of(replicated: &ReplicatedState, resolver: &Resolver, c
 }
 
 impl World {
-    /// Has a node ask the storages to which it pushes, as far as something is due.
+    /// Sends a node's due requests to the storages that it pushes to.
     pub(super) fn push(&mut self, node: u16) -> Result<(), String> {
         self.invariant_nobody_believes_more_than_a_storage_has(node)?;
         let time_us = self.time_us;
@@ -126,12 +128,12 @@ impl World {
         Ok(())
     }
 
-    /// A request has arrived at its storage, whatever became of who sent it.
+    /// Handles a request that has arrived at its storage, whatever became of its sender.
     pub(super) fn storage_is_asked(&mut self, request: Request) -> Result<(), String> {
         let Request { node, start, store, push, storage, records } = request;
         let watermark = self.storages.watermarks.entry(storage.clone()).or_default();
         let mut moved = false;
-        // Of one that is away, half of the requests get through.
+        // While the storages are away, half of the requests get through.
         let is_lost = self.storages.away && self.random.chance(500);
         if let Some((expected, last)) = records.filter(|_| !is_lost) {
             let checks = self.planted != Some(Planted::TwoPushers);
@@ -155,7 +157,7 @@ impl World {
         Ok(())
     }
 
-    /// A storage has replied, or its silence was noticed.
+    /// Handles a storage's reply, or the timeout of a missing one.
     pub(super) fn storage_replies(&mut self, reply: Reply) -> Result<(), String> {
         let Reply { node, start, store, push, watermark, moved } = reply;
         let time_us = self.time_us;
@@ -164,7 +166,7 @@ impl World {
         let head = process.member.replica().resolver().head_lsn(store);
         let Some(known) = process.pushes.get_mut(&store).filter(|known| known.push == push) else { return Ok(()) };
         let before = known.at;
-        // Whatever is ahead of the node was pushed by another one, and is known here a little later.
+        // A watermark ahead of the node's head was pushed by another node, and is known here a little later.
         known.at = watermark.filter(|at| *at <= head && (moved || before.is_none()));
         known.due_us = if known.at.is_some() { time_us } else { time_us + AGAIN_US };
         let Some(at) = known.at else { return Ok(()) };
@@ -172,7 +174,7 @@ impl World {
         self.step(node, Input::Replica(Event::Pushed { store, generation: push, report }))
     }
 
-    /// A node that would name a snapshot of a storage at a Begin names one that the storage has.
+    /// The snapshot of a storage that a node would return at a Begin is one that the storage has.
     fn invariant_nobody_believes_more_than_a_storage_has(&mut self, node: u16) -> Result<(), String> {
         let machine = &self.machines[usize::from(node) - 1];
         let now = machine.now(self.time_us).monotonic;
@@ -198,7 +200,7 @@ impl World {
         Ok(())
     }
 
-    /// After the last fault, every storage has everything, and every node knows it.
+    /// After the last fault, every storage has all records, and every node knows it.
     pub(super) fn invariant_storages_have_everything(&self, members: &[u16]) -> Result<(), String> {
         for &node in members {
             let replica = self.member(node).ok_or("it runs")?.replica();

@@ -1,8 +1,8 @@
-//! What happened in a run, to be read by people and compared by bytes.
+//! The trace of a run, to be read by people and compared by bytes.
 
 use std::fmt::{self, Write};
 
-/// The lines of a run. All of them count for the digest; they are kept if somebody wants to read them.
+/// The lines of a run. The digest covers all of them; they are kept only on request.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     lines: Option<Vec<String>>,
@@ -12,7 +12,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Starts without a line.
+    /// Creates an empty trace.
     #[must_use]
     pub fn new(keep: bool) -> Trace {
         Trace { lines: keep.then(Vec::new), digest: 0xCBF2_9CE4_8422_2325, line: String::new() }

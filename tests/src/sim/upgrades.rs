@@ -1,8 +1,8 @@
-//! A rolling upgrade: machines whose release can decide in the first generation only get one that knows the second as well, one
-//! after the other, while the cluster works.
+//! A rolling upgrade: machines whose release supports only the first generation get one that supports the second as
+//! well, one after the other, while the cluster works.
 //!
-//! In the second generation another rule ranks transactions. So nodes that do not switch at the same epoch decide differently
-//! sooner or later, and the oracle knows which rule is right.
+//! In the second generation, a different rule ranks transactions. Nodes that do not switch at the same epoch sooner or
+//! later decide differently, and the oracle knows which rule is right.
 
 use tribunal_core::native::NativeRule;
 use tribunal_member::Input;
@@ -14,20 +14,20 @@ use crate::sim::world::{Happening, World};
 
 /// The generation after the first one.
 pub const SECOND: Generation = Generation(Generation::FIRST.0 + 1);
-/// What the release before an upgrade can decide in.
+/// The generations that the release before an upgrade supports.
 pub const BEFORE: Generations = Generations { oldest: Generation::FIRST, newest: Generation::FIRST };
-/// What the release after it can decide in.
+/// The generations that the release after it supports.
 pub const AFTER: Generations = Generations { oldest: Generation::FIRST, newest: SECOND };
 
-/// Of so many seeds, one upgrades its machines: those with this remainder.
+/// Of every `UPGRADES_EVERY` seeds, the one with this remainder upgrades its machines.
 const UPGRADES_EVERY: u64 = 4;
 const UPGRADES_REMAINDER: u64 = 1;
-/// When the first machine is upgraded at the earliest and at the latest, and how long after it the next one, microseconds.
+/// Earliest and latest time of the first upgrade, and minimum and maximum delay to the next one, microseconds.
 const BEGINS_US: (u64, u64) = (1_500_000, 4_000_000);
 const NEXT_US: (u64, u64) = (300_000, 1_500_000);
-/// How long a machine is away for it, microseconds, at most.
+/// Maximum downtime of a machine during its upgrade, microseconds.
 const AWAY_WITHIN_US: u64 = 500_000;
-/// Time from one proposal of a node about releases to its next, microseconds.
+/// Time between two proposals of a node about releases, microseconds.
 const PROPOSES_EVERY_US: u64 = 400_000;
 
 /// Returns the rule of a generation.
@@ -36,7 +36,7 @@ pub fn rule_of(generation: Generation) -> &'static NativeRule {
     if generation == Generation::FIRST { &NativeRule::FirstWriterWins } else { &NativeRule::Priority }
 }
 
-/// What is to be proposed about releases by a node that runs `release`, as the server does.
+/// Returns the proposal about releases that is due at a node that runs `release`, as in the server.
 fn due(member: &SimMember, node: NodeId, release: &Release) -> Option<ControlChange> {
     let replica = member.replica();
     let replicated = replica.replicated();
@@ -59,7 +59,7 @@ impl World {
         self.faults.only().is_none() && self.seed % UPGRADES_EVERY == UPGRADES_REMAINDER
     }
 
-    /// Plans the upgrade, if there is one.
+    /// Plans the upgrade, if the run has one.
     pub(super) fn plan_upgrades(&mut self) {
         if self.upgrades() {
             self.machines.iter_mut().for_each(|machine| machine.release = BEFORE);
@@ -68,13 +68,13 @@ impl World {
         }
     }
 
-    /// A machine gets the new release, and the next one soon.
+    /// Installs the new release on a machine, and schedules the next one.
     pub(super) fn upgrade(&mut self, node: u16) {
         if usize::from(node) > self.machines.len() {
             return;
         }
         if self.is_after_loss(node) {
-            // It was never there, or came with the new release.
+            // The machine never existed, or came with the new release.
             self.later(0, Happening::Upgrade { node: node + 1 });
             self.machine(node).release = AFTER;
             return;
@@ -92,7 +92,7 @@ impl World {
         self.report.upgrades.0 += 1;
     }
 
-    /// A node announces what it runs, and the one that leads the control log proposes to switch once all can.
+    /// Lets a node announce its release; the leader of the control log proposes the switch once all nodes support it.
     pub(super) fn propose_releases(&mut self, node: u16) -> Result<(), String> {
         let time_us = self.time_us;
         if !self.upgrades() || time_us < self.machine(node).proposed_us + PROPOSES_EVERY_US {
@@ -110,10 +110,10 @@ impl World {
         self.step(node, Input::Replica(Event::Propose(change)))
     }
 
-    /// A node decides in a generation only that its release knows. Returns the generation.
+    /// A node decides only in a generation that its release supports. Returns the generation.
     ///
     /// # Errors
-    /// If it does not know the one that it decides in.
+    /// If its release does not support the generation.
     pub(super) fn invariant_a_node_decides_what_it_can(&self, node: u16) -> Result<Generation, String> {
         let generation = self.member(node).ok_or("it runs")?.replica().replicated().releases().generation();
         let release = self.machines[usize::from(node) - 1].release;

@@ -1,4 +1,5 @@
-//! What Raft relies on: a node remembers its terms and votes whatever happens to it, and an entry of a term has one content.
+//! The guarantees that Raft relies on: a node remembers its terms and votes through all faults, and an entry of a term
+//! has one content.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,30 +7,30 @@ use std::collections::btree_map::Entry;
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::GroupId;
 
-/// What nodes have promised, and what leaders have written.
+/// The durable votes of nodes, and the entries written by leaders.
 #[derive(Default)]
 pub(super) struct Votes {
-    /// By node and group: the last term of which it has durably told anybody, and its vote there, 0 if it gave none.
+    /// The last durable term of a node in a group, and its vote in that term: 0 if it gave none.
     durable: BTreeMap<(u16, GroupId), (u64, u64)>,
-    /// By group, index and term: a hash of the content.
+    /// A hash of the content, by group, index and term.
     contents: BTreeMap<(GroupId, u64, u64), u64>,
 }
 
 impl Votes {
-    /// Notes what is durable on a node's disk.
+    /// Notes the durable state of a group on a node's disk.
     pub fn note_durable(&mut self, node: u16, group: GroupId, state: &GroupState) {
         self.durable.insert((node, group), (state.term, state.vote));
     }
 
-    /// Forgets a node whose disk is gone: it never comes back under its number.
+    /// Forgets a node whose disk is lost: it never comes back under its number.
     pub fn forget(&mut self, node: u16) {
         self.durable.retain(|(of, _), _| *of != node);
     }
 
-    /// A node never goes back to an earlier term, and votes once in each.
+    /// A node never returns to an earlier term, and votes once in each.
     ///
     /// # Errors
-    /// If what a node writes forgets what was durable there.
+    /// If a node's new state contradicts its durable one.
     pub fn invariant_votes_are_kept(&self, node: u16, group: GroupId, state: &GroupState) -> Result<(), String> {
         let (term, vote) = self.durable.get(&(node, group)).copied().unwrap_or_default();
         let is_forgotten = state.term < term || state.term == term && vote != 0 && state.vote != vote;
@@ -42,18 +43,18 @@ impl Votes {
         Ok(())
     }
 
-    /// A voter that decides alone sends nothing in a term that is not durable: after a power cut it may lead the same term again,
-    /// with other entries.
+    /// Forgets an entry that no node was sent: a sole voter sends nothing in a term that is not durable, so after a
+    /// power cut it may lead the same term again, with different entries.
     pub fn forget_what_nobody_was_sent(&mut self, node: u16, group: GroupId, id: EntryId) {
         if self.durable.get(&(node, group)).is_none_or(|(term, _)| id.term > *term) {
             self.contents.remove(&(group, id.index, id.term));
         }
     }
 
-    /// The entry that a term has at an index is the same on all nodes.
+    /// The entry at an index and term is the same on all nodes.
     ///
     /// # Errors
-    /// If two leaders of one term have written it, or one has written it twice.
+    /// If two leaders of one term have written different entries there, or one leader has written two.
     pub fn invariant_an_entry_has_one_content(
         &mut self,
         node: u16,
@@ -76,7 +77,7 @@ impl Votes {
     }
 }
 
-/// Returns a hash of a content, of eight bytes at a time: every entry is hashed on every node.
+/// Returns a hash of a content, computed eight bytes at a time for speed: every entry is hashed on every node.
 fn hash_of(content: &[u8]) -> u64 {
     let mix = |hash: u64, bytes: u64| (hash.rotate_left(23) ^ bytes).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let (words, rest) = content.as_chunks::<8>();

@@ -1,4 +1,4 @@
-//! What the cluster has shown so far, and what it must never show.
+//! The decisions and answers of a cluster so far, checked against each other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,22 +29,23 @@ fn bytes_of(input: &EpochInput, outcome: &EpochOutcome) -> Vec<u8> {
     bytes
 }
 
-/// Everything that any member has decided or told.
+/// Everything that any member has decided or answered.
 #[derive(Default)]
 pub struct Witness {
     epochs: BTreeMap<Epoch, Arc<Decided>>,
     verdicts: BTreeMap<TxnId, Verdict>,
-    /// Where each transaction was executed.
+    /// The epoch and item at which each transaction was executed.
     executed: BTreeMap<TxnId, VerdictAt>,
     stores: BTreeMap<StoreId, String>,
     acknowledged: Epoch,
 }
 
 impl Witness {
-    /// An epoch has one input, one configuration and one outcome, on all nodes and at every replay, and the states after it are equal.
+    /// An epoch has one input, one configuration and one outcome, on all nodes and at every replay, with equal states
+    /// after it.
     ///
     /// # Errors
-    /// What differs.
+    /// The difference.
     pub fn invariant_epochs_are_decided_once(
         &mut self,
         node: u16,
@@ -53,7 +54,7 @@ impl Witness {
         (digest, control): (Digest, ControlIndex),
     ) -> Result<(), String> {
         let epoch = input.epoch;
-        // What is equal has the same bytes.
+        // Equal values have the same bytes.
         let is_same = |known: &Decided| {
             known.outcome == *outcome && known.input.batches == input.batches || known.bytes == bytes_of(input, outcome)
         };
@@ -75,13 +76,13 @@ impl Witness {
         }
     }
 
-    /// Returns whether somebody has decided an epoch.
+    /// Returns whether any member has decided an epoch.
     #[must_use]
     pub fn has_decided(&self, epoch: Epoch) -> bool {
         self.epochs.contains_key(&epoch)
     }
 
-    /// A transaction is executed once, by whichever nodes it was taken.
+    /// A transaction is executed once, no matter how many nodes accepted it.
     fn invariant_an_id_is_executed_once(&mut self, input: &EpochInput, outcome: &EpochOutcome) -> Result<(), String> {
         let ids = input.batches.iter().flat_map(|batch| &batch.txns).map(|txn| txn.id);
         for (item, (id, decision)) in (0..).zip(ids.zip(&outcome.decisions)) {
@@ -96,19 +97,19 @@ impl Witness {
         Ok(())
     }
 
-    /// A number is given once, on all nodes.
+    /// A store number is assigned once, on all nodes.
     ///
     /// # Errors
-    /// If two stores have the same.
+    /// If two stores have the same number.
     pub fn invariant_a_number_is_given_once(&mut self, store: StoreId, name: &str) -> Result<(), String> {
         let known = self.stores.entry(store).or_insert_with(|| name.to_owned());
         if known == name { Ok(()) } else { Err(format!("stores {known} and {name} have number {}", store.0)) }
     }
 
-    /// What is decided is decided after everything that anybody was told before it was asked for: its epoch is later.
+    /// A transaction is decided in a later epoch than everything acknowledged before it was sent.
     ///
     /// # Errors
-    /// If it is not.
+    /// If its epoch is not later.
     pub fn invariant_epochs_follow_real_time(&mut self, epoch: Epoch, acknowledged: Epoch) -> Result<(), String> {
         if epoch <= acknowledged {
             return Err(format!("epoch {epoch} has what came after a verdict of epoch {acknowledged}"));
@@ -117,7 +118,7 @@ impl Witness {
         Ok(())
     }
 
-    /// A fresh read sees what anybody was told before it began.
+    /// A fresh read sees everything acknowledged before it began.
     ///
     /// # Errors
     /// If it does not.
@@ -132,31 +133,32 @@ impl Witness {
         Ok(())
     }
 
-    /// Somebody was told that what was read held in this epoch.
+    /// Notes the epoch of a reply to a client that its reads held.
     pub fn told_of(&mut self, epoch: Epoch) {
         self.acknowledged = self.acknowledged.max(epoch);
     }
 
-    /// All nodes are lost that knew later epochs to be complete, and nothing was decided in them.
+    /// Forgets the epochs after `complete`: all nodes that knew them to be complete are lost, and nothing was decided
+    /// in them.
     pub fn forget_after(&mut self, complete: Epoch) {
         self.acknowledged = self.acknowledged.min(complete);
     }
 
-    /// Changes of configuration after this one are lost. The number of a store is that of its change.
+    /// Forgets the stores of lost configuration changes, those after this one. A store's number is that of its change.
     pub fn forget_stores_after(&mut self, change: u64) {
         self.stores.retain(|store, _| u64::from(store.0) <= change);
     }
 
-    /// Returns the last epoch of which anybody was told a verdict.
+    /// Returns the last epoch for which any client received a verdict.
     #[must_use]
     pub fn acknowledged(&self) -> Epoch {
         self.acknowledged
     }
 
-    /// Returns the verdict that is stored at a place.
+    /// Returns the verdict stored for an item.
     ///
     /// # Errors
-    /// If no member has decided that.
+    /// If no member has decided its epoch, or the item has no verdict.
     pub fn verdict_at(&self, at: VerdictAt) -> Result<Verdict, String> {
         let decided = self.epochs.get(&at.epoch).ok_or_else(|| format!("nobody has decided epoch {}", at.epoch))?;
         let verdict = item_verdict(&decided.input, &decided.outcome, at.item);
@@ -166,7 +168,7 @@ impl Witness {
     /// An id has one verdict, on all nodes.
     ///
     /// # Errors
-    /// The two that differ.
+    /// The two verdicts that differ.
     pub fn invariant_a_verdict_is_final(&mut self, id: TxnId, verdict: &Verdict) -> Result<(), String> {
         match self.verdicts.get(&id) {
             Some(known) if known != verdict => Err(format!("{id:?} had verdict {known:?}, and has {verdict:?} now")),
@@ -178,7 +180,7 @@ impl Witness {
         }
     }
 
-    /// Returns the number of epochs that carried items.
+    /// Returns the number of epochs with items.
     #[must_use]
     pub fn epochs(&self) -> usize {
         self.epochs.len()

@@ -1,4 +1,4 @@
-//! The world: time, what is to happen, and the machines, clients and faults to which it happens.
+//! The simulated world: time, pending events, and the machines, clients and faults that they affect.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,73 +31,74 @@ use crate::sim::trace::Trace;
 use crate::sim::votes::Votes;
 use crate::sim::witness::Witness;
 
-/// How long faults happen, microseconds.
+/// Time until which faults begin, microseconds.
 const FAULTS_UNTIL_US: u64 = 8_000_000;
-/// When clients begin nothing more at the earliest, microseconds.
+/// Time after which clients begin nothing more, if enough transactions are decided, microseconds.
 const CLIENTS_UNTIL_US: u64 = 9_000_000;
-/// When everything has come to rest, microseconds.
+/// End of the run: everything has come to rest, microseconds.
 const END_US: u64 = 30_000_000;
-/// Bytes between two images in runs in which logs are compacted without regard to machines that are away, and how many times
-/// longer these are away then.
+/// Bytes between two images in runs that compact logs without regard to machines that are away, and the factor by which
+/// these stay away longer.
 const FORGETS_EVERY_BYTES: u64 = 8_000;
 const AWAY_FACTOR: u64 = 3;
-/// How long before the end nothing may be written any more, microseconds.
+/// Time before the end in which nothing may be written any more, microseconds.
 const IDLE_US: u64 = 3_000_000;
-/// How long after a failed start the next one is tried, microseconds.
+/// Delay from a failed start to the next try, microseconds.
 const START_AGAIN_US: u64 = 300_000;
-/// Transactions that a run must have decided before its clients stop, unless it takes too long.
+/// Minimum number of decided transactions before clients stop, unless that takes too long.
 const DECIDED_MIN: u64 = 250;
-/// When clients stop in any case, microseconds.
+/// Time after which clients stop in any case, microseconds.
 const CLIENTS_STOP_US: u64 = 20_000_000;
-/// How long a process that is about to stop has to hand its leaderships over, microseconds.
+/// Time for a process that is about to stop to hand over its leaderships, microseconds.
 pub(super) const HANDING_OVER_US: u64 = 600_000;
-/// How long a process that stops may wait for what is under way, microseconds.
+/// Time that a stopping process may wait for work in flight, microseconds.
 pub(super) const STOPPING_US: u64 = 300_000;
-/// Time between two faults if there is one kind only, microseconds: enough for groups to go home.
+/// Time between two faults in runs with a single kind, microseconds: enough for groups to return to their home nodes.
 const APART_US: u64 = 3_000_000;
-/// Slices of a state image that are copied at a tick: some ticks for all of it.
+/// Slices of a state image copied per tick: an image takes several ticks.
 const SLICES_PER_TICK: usize = 64;
-/// Clients.
+/// Number of clients.
 const CLIENTS: usize = 5;
-/// Epochs for each one with items, at most: nodes with little to do seal ahead by the time, not by what others have sealed.
+/// Maximum number of epochs per epoch with items: nodes with little to do seal ahead by time, not by the other nodes'
+/// seals.
 const EPOCHS_PER_DECIDED_MAX: u64 = 100;
 
-/// A bug in the way the log is used, to prove that a run notices it.
+/// A deliberate bug in the use of the system, to prove that a run detects it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planted {
-    /// The members are told that a sync has ended when it begins.
+    /// A sync is reported as complete when it is requested.
     AckBeforeSync,
     /// Syncs of the log do nothing.
     NoSync,
     /// A process starts with the votes of the log's mark, which is written later than the log.
     VoteFromTheMark,
-    /// A process that has copied the state of another one starts without its votes.
+    /// A process that has copied another node's state starts without its votes.
     CopyForgetsVotes,
-    /// Storages take records from whatever position they are sent.
+    /// Storages accept records from any position.
     TwoPushers,
     /// Each machine has as many partitions as cores.
     OwnPartitions,
-    /// A machine decides in the newest generation that its release knows.
+    /// A machine decides in the newest generation of its release, without waiting for the others.
     SwitchesAlone,
-    /// What a transaction that only reads has read is taken to hold.
+    /// The reads of a read-only transaction are assumed to hold.
     ReadsUnjudged,
 }
 
-/// What is to be played.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
-    /// From which everything follows.
+    /// The seed that determines everything.
     pub seed: u64,
-    /// Keep the lines of the trace.
+    /// Whether the lines of the trace are kept.
     pub trace: bool,
-    /// The bug.
+    /// The planted bug.
     pub planted: Option<Planted>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Faults,
 }
 
 impl Run {
-    /// Returns the command that plays it again, with all that happens.
+    /// Returns the command that replays the run with its trace.
     #[must_use]
     pub fn replay(&self) -> String {
         let Run { seed, faults, .. } = self;
@@ -105,7 +106,7 @@ impl Run {
     }
 }
 
-/// What is to happen.
+/// A pending event.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Start { node: u16 },
@@ -128,7 +129,7 @@ pub(super) enum Happening {
     StorageReplies(Reply),
 }
 
-/// The world.
+/// The state of a run.
 pub(super) struct World {
     pub(super) time_us: u64,
     queue: Queue<Happening>,
@@ -141,22 +142,22 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) operations: Vec<Operation>,
     by_id: BTreeMap<TxnId, usize>,
-    /// Attempts whose clients wait.
+    /// Attempts whose clients are waiting.
     pub(super) asked: BTreeMap<u64, Attempt>,
-    /// By attempt whose client has given up: the transaction.
+    /// The transactions of attempts whose clients have given up, by attempt.
     pub(super) late: BTreeMap<u64, TxnId>,
-    /// Fresh reads that wait.
+    /// Pending fresh reads.
     pub(super) reads: BTreeMap<u64, Attempt>,
     pub(super) attempts: u64,
-    /// By attempt that waits: the machine, and which start of its process.
+    /// The machine that each pending attempt waits for, and which start of its process.
     pub(super) waiters: BTreeMap<u64, (u16, u64)>,
     pub(super) witness: Witness,
     pub(super) judge: Judge,
     pub(super) trace: Trace,
     pub(super) report: Report,
-    /// By machine: since when it is cut off from all others.
+    /// The machines that are cut off from all others, with the time of the cut, microseconds.
     cut_off: BTreeMap<u16, u64>,
-    /// The terms of all groups when a bridge was cut, if one is.
+    /// The sum of the terms of all groups when the current bridge was cut.
     bridged: Option<u64>,
     /// Syncs take long at the moment.
     pub(super) slow_disks: bool,
@@ -169,7 +170,7 @@ pub(super) struct World {
     pub(super) majority_loss: MajorityLoss,
     pub(super) storages: Storages,
     pub(super) votes: Votes,
-    /// Partitions with which the cluster begins, and how long it keeps history, milliseconds.
+    /// The cluster's initial number of partitions, and how long it keeps history, milliseconds.
     partitions: u16,
     floor_age_ms: u64,
 }
@@ -177,7 +178,7 @@ pub(super) struct World {
 /// Plays a run.
 ///
 /// # Errors
-/// Which invariant was broken, with the trace if it was kept.
+/// The broken invariant, with the trace if it was kept.
 pub fn play(run: Run) -> Result<(Report, Trace), (String, Trace)> {
     let mut world = World::new(run);
     match world.run() {
@@ -195,7 +196,8 @@ impl World {
         let mut random = Random::new(run.seed);
         let machines = if random.chance(700) { 3 } else { 5 };
         let latency_us = random.one_of(&[100, 500, 2_000, 10_000]);
-        // Neither may the node get the right state from another one, nor be removed, nor be one of two that are left.
+        // The diverging node must neither copy the right state from another node, nor be removed, nor be one of the
+        // last two.
         let is_one_to_diverge = planted(Bug::OneNodeDiverges);
         let mut world = World {
             time_us: 0,
@@ -254,7 +256,7 @@ impl World {
         world
     }
 
-    /// Draws what goes wrong, and when.
+    /// Draws the faults and their times.
     fn plan_faults(&mut self) {
         let mut free_us = 0;
         if self.faults == Faults::Only(Fault::MajorityLost) {
@@ -276,7 +278,7 @@ impl World {
         }
     }
 
-    /// Draws how a machine is built.
+    /// Draws the build of a machine.
     pub(super) fn build(&mut self, image_every_bytes: u64) -> Build {
         let random = &mut self.random;
         let cores = random.one_of(&[1, 2, 8]);
@@ -391,7 +393,7 @@ impl World {
         }
         (machine.paused_until, machine.stuck_until) = (0, 0);
         if let Err(error) = machine.start(founders, seed, time_us) {
-            // An operator would look at the disk and start it again; a log that is damaged never starts.
+            // An operator would inspect the disk and start the process again; a damaged log never starts.
             self.trace.note(time_us, format_args!("node {node} does not start: {error}"));
             self.machine(node).cut_power();
             self.later(START_AGAIN_US, Happening::Start { node });
@@ -428,7 +430,7 @@ impl World {
         self.step(to, Input::Frame { from: NodeId(from), frame })
     }
 
-    /// Somebody changes the configuration, at any node.
+    /// Changes the configuration at a random node.
     fn change(&mut self) -> Result<(), String> {
         if self.draining() {
             return Ok(());
@@ -455,7 +457,7 @@ impl World {
         }
         node = self.in_place_of(node);
         if matches!(fault, Fault::RemoveNode | Fault::WipedDisk) && self.faults.only().is_none() {
-            // Those that were added may go, too.
+            // Nodes that were added may leave, too.
             node = self.some_node();
         }
         self.trace.note(self.time_us, format_args!("{fault:?} at node {node}, for {lasts_us} us"));
@@ -507,7 +509,8 @@ impl World {
         Ok(())
     }
 
-    /// A process that has handed its leaderships over stops; if it has not in time, it must not wait any longer.
+    /// Stops a process whose time to hand over its leaderships is up; with `now`, it must not wait for work in flight
+    /// any longer.
     fn stop(&mut self, node: u16, start: u64, now: bool) -> Result<(), String> {
         let machine = self.machine(node);
         if machine.starts != start || machine.process.is_none() {
@@ -528,10 +531,10 @@ impl World {
         Ok(())
     }
 
-    /// A process has ended, as it was told to; it starts again after a while.
+    /// Ends a stopped process, and schedules its next start unless its node was removed and stays down.
     ///
     /// # Errors
-    /// If somebody waits for its answer.
+    /// If a client is still waiting for its answer.
     pub(super) fn stopped(&mut self, node: u16) -> Result<(), String> {
         let machine = self.machine(node);
         let process = (node, machine.starts);
@@ -571,14 +574,14 @@ impl World {
         Ok(())
     }
 
-    /// Returns the highest terms of all groups, added up.
+    /// Returns the sum of the highest terms of all groups.
     fn terms(&self) -> u64 {
         let groups = [GroupId::CONTROL].into_iter().chain(self.groups());
         let running = || self.machines.iter().filter_map(|machine| machine.process.as_ref());
         groups.filter_map(|group| running().map(|process| process.reader.group_state(group).term).max()).sum()
     }
 
-    /// Returns whether there are no other faults than one.
+    /// Returns whether the run has a single kind of fault.
     pub(super) fn has_one_fault(&self) -> bool {
         self.faults.only().is_some()
     }
@@ -588,10 +591,10 @@ impl World {
         self.cut_off.keys().copied()
     }
 
-    /// A machine that is cut off from all others decides nothing that arrived since then.
+    /// A machine that is cut off from all others decides nothing that arrived after the cut.
     ///
     /// # Errors
-    /// If it did.
+    /// If it does.
     pub(super) fn invariant_no_answer_from_a_minority(&self, node: u16, asked_us: u64) -> Result<(), String> {
         let voters =
             self.member(node).and_then(|member| member.members_of(GroupId::CONTROL)).map(|members| &members.voters);
@@ -605,7 +608,7 @@ impl World {
         }
     }
 
-    /// After the last fault, all machines are in one state, and it has everything that was acknowledged.
+    /// After the last fault, all machines have the same state, and it contains everything that was acknowledged.
     fn invariant_all_comes_to_rest(&mut self) -> Result<(), String> {
         let state_of = |member: &SimMember| {
             let replica = member.replica();
@@ -675,7 +678,7 @@ impl World {
         Ok(())
     }
 
-    /// A process that is still alive has answered all that it was asked.
+    /// A live process has answered all requests.
     fn invariant_all_are_answered(&self) -> Result<(), String> {
         let alive = |&(node, start): &(u16, u64)| {
             let machine = &self.machines[usize::from(node) - 1];
@@ -690,7 +693,7 @@ impl World {
         }
     }
 
-    /// All machines are in one state by now, so one of them shows it.
+    /// All machines have the same state by now, so checking one of them is enough.
     fn invariant_changes_are_applied_once(&mut self, members: &[u16]) -> Result<(), String> {
         members.iter().try_for_each(|node| self.note_durable(*node))?;
         let member = self.member(members[0]).ok_or("it runs")?;
@@ -700,7 +703,7 @@ impl World {
         Ok(())
     }
 
-    /// A process answers once.
+    /// A process answers an attempt once.
     ///
     /// # Errors
     /// If it answers again.
@@ -709,7 +712,7 @@ impl World {
         waiter.map(drop).ok_or_else(|| format!("node {node} answers attempt {attempt} again"))
     }
 
-    /// Every machine knows of a transaction what its client was told.
+    /// Every machine has the verdict that a transaction's client received.
     fn invariant_acknowledged_is_present(&mut self, at: usize, members: &[u16]) -> Result<(), String> {
         let operation = self.operations[at].clone();
         let mut stored = None;

@@ -23,7 +23,7 @@ use crate::configured::Configured;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::ready::{Deciding, Ready, draw};
 
-/// How long another node has to answer before it counts as lost.
+/// How long another node may take to accept a connection before it counts as lost.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 /// File in the data directory that lists the transactions in doubt.
@@ -32,7 +32,7 @@ const IN_DOUBT_FILE: &str = "in-doubt.txt";
 /// Makes a configuration's node the only one of its cluster.
 ///
 /// # Errors
-/// If the loss was not accepted, the node runs, is not a member, or its log cannot be continued.
+/// If the loss was not accepted, the node is running or is not a member, or its log cannot be continued.
 pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
     let config = Config::read(Some(file))?;
     let configured = Configured::read(&config)?;
@@ -68,7 +68,7 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
     if first_start.stage() != Stage::Member {
         return Err(format!("{} is of a node that has never been a member", config.data.display()));
     }
-    // Added nodes are in no configuration.
+    // Nodes that were added later are in no configuration file.
     let known = roster::addresses(membership, ready.replicated.members());
     must_be_the_last(membership.node, known.iter().map(|(node, address)| (*node, address.as_str())))?;
     let stopped = StoppedNode {
@@ -107,7 +107,7 @@ fn must_be_the_last<'a>(me: NodeId, nodes: impl Iterator<Item = (NodeId, &'a str
     Ok(())
 }
 
-/// Adds the transactions in doubt to the list. Earlier entries stay: the command may be repeated.
+/// Adds the transactions in doubt to the list. Earlier lines stay: the command may be repeated.
 fn keep(list: &Path, accepted: &Accepted) -> Result<(), String> {
     let write = || {
         let earlier = if list.exists() { std::fs::read_to_string(list)? } else { String::new() };

@@ -1,4 +1,4 @@
-//! One node goes on alone with a log as the groups and the peers of a real member have left it.
+//! Tests of a node that continues alone with a log as the groups and peers of a real member have left it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn entry(term: u64, index: u64, payload: Vec<u8>) -> GroupEntry {
     GroupEntry { id: EntryId { term, index }, payload }
 }
 
-/// Returns the content of an entry that seals epochs; one with a transaction, if that has a number.
+/// Returns the content of an entry that seals epochs, with one transaction if `txn` is given.
 fn sealed(node: u16, epochs: (u64, u64), txn: Option<u8>) -> Vec<u8> {
     let header = |number| Txn {
         id: TxnId([number; 16]),
@@ -80,11 +80,11 @@ struct Node {
     dir: TempDir,
     ready: Option<Ready>,
     ms: u64,
-    /// What was decided since the process started: the epoch, and whose transactions went in.
+    /// The epochs decided since the process started, each with the nodes whose batches it has.
     decided: Vec<(u64, Vec<u16>)>,
-    /// The digests that were sent since the process started: to which node, and after which epoch.
+    /// The digests sent since the process started: the receiver, the epoch and the digest after it.
     told: Vec<(u16, u64, Digest)>,
-    /// Whether entries without items that a peer sends are written, as older releases did not.
+    /// Whether entries without items from a peer are written; older releases did not write them.
     copies_all: bool,
 }
 
@@ -125,7 +125,7 @@ impl Node {
         Ok(self.ready.insert(ready))
     }
 
-    /// Writes into the log what the groups had there, the first `commit` entries of them known to be agreed on.
+    /// Writes entries of a group into the log, the first `commit` of them known to be committed.
     fn write(&mut self, group: GroupId, entries: &[GroupEntry], commit: u64) {
         let Ready { log, .. } = self.start().unwrap();
         for GroupEntry { id, payload } in entries {
@@ -136,7 +136,7 @@ impl Node {
         log.sync().unwrap();
     }
 
-    /// A peer hands entries out.
+    /// Delivers entries that a peer hands out.
     fn receive(&mut self, group: GroupId, entries: &[GroupEntry]) {
         let entries: Vec<_> = entries.iter().map(|entry| (entry.id, Bytes::copy_from_slice(&entry.payload))).collect();
         let handed_out = entries.last().map_or(0, |(id, _)| id.index);
@@ -181,7 +181,7 @@ impl Node {
         }
     }
 
-    /// The command.
+    /// Runs the command.
     fn recover(&mut self, again: bool) -> Result<(Accepted, bool), String> {
         let Ready { log, reader, image, keyer, deciding: Deciding::Member(member, _), .. } = self.start()? else {
             panic!("it is a member")
@@ -199,7 +199,7 @@ impl Node {
         })
     }
 
-    /// Starts the process, and lets time pass until it has closed the groups of all others.
+    /// Starts the process, and lets time pass until it has closed the groups of all other nodes.
     fn goes_on(&mut self) -> Result<(), String> {
         self.start()?;
         for _ in 0..400 {
@@ -233,8 +233,8 @@ impl Node {
     }
 }
 
-/// Leaves a node whose link to node 3 was cut. Groups 1 and 2 have sealed what they have; of the group of node 3 the log has the
-/// beginning of term 1 and so many entries that nobody agreed on, and the rest came by way of node 2.
+/// Returns a node whose link to node 3 was cut. Groups 1 and 2 have sealed all their epochs; of the group of node 3,
+/// the log has the beginning of term 1 and `void` entries that were never committed, and the rest came through node 2.
 fn cut_off(copies_all: bool, void: u64) -> (Node, Digest) {
     let mut node = Node { copies_all, ..Node::new() };
     for id in [1, 2] {
@@ -279,7 +279,7 @@ fn what_was_decided_with_entries_of_peers_stays() {
 #[test]
 fn a_member_that_appears_is_told_what_was_decided_before_and_a_difference_is_noticed() {
     let (mut node, _) = cut_off(true, 0);
-    // What the peer has agreed on is in the log now.
+    // The entries that the peer handed out are in the log now.
     let entries =
         [entry(3, 2, Vec::new()), entry(3, 3, sealed(3, (1, 4), None)), entry(3, 4, sealed(3, (5, 5), Some(3)))];
     node.write(group(3), &entries, 4);
@@ -290,7 +290,7 @@ fn a_member_that_appears_is_told_what_was_decided_before_and_a_difference_is_not
     node.step(frame(2, Frame::Leaving)).unwrap();
     let last = node.replica().last_complete().0;
     assert_eq!(node.told, [(2, last, digest)], "once, without anything being decided");
-    // Its own answer to that: it has decided the same epoch otherwise, before either of them was started.
+    // The answer of node 2: it decided the same epoch differently, before either of the two was started.
     node.step(frame(2, Frame::Decided { epoch: Epoch(last), digest: Digest(digest.0 ^ 1) })).unwrap();
     let Some(Ready { deciding: Deciding::Member(member, _), .. }) = &node.ready else { panic!() };
     assert_eq!(member.odd_peers().keys().collect::<Vec<_>>(), [&NodeId(2)]);
@@ -301,7 +301,7 @@ fn a_member_that_appears_is_told_what_was_decided_before_and_a_difference_is_not
 
 #[test]
 fn what_would_be_lost_is_listed_and_nothing_changes() {
-    // Entries 2 and 3 are not there, or the log has others in their place.
+    // Entries 2 and 3 are missing, or the log has other entries at their indices.
     for (void, missing) in [(0, 2), (1, 3), (2, 3), (4, 3)] {
         let (mut node, _) = cut_off(false, void);
         let refused = node.recover(false).unwrap_err();
@@ -317,7 +317,7 @@ fn what_would_be_lost_is_listed_and_nothing_changes() {
     }
 }
 
-/// Returns all files below a directory.
+/// Returns all files in a directory and its subdirectories.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for path in std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
@@ -334,7 +334,7 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 fn entries_of_peers_stay_if_a_power_cut_interrupts_the_change() {
     const CUTS: usize = 16;
     let (mut node, digest) = cut_off(true, 1);
-    // A start writes, too.
+    // A start writes to the log, too.
     node.start().unwrap();
     node.ready = None;
     let log = log_dir(node.dir.path());
@@ -367,7 +367,7 @@ fn entries_of_peers_stay_if_a_power_cut_interrupts_the_change() {
     }
 }
 
-/// Returns the content of an empty entry that carries control entries.
+/// Returns the content of an empty entry that includes the control entries up to `control`.
 fn carrying(node: u16, control: u64) -> Vec<u8> {
     let (first, last) = (Epoch(1), Epoch(2));
     let control = ControlIndex(control);
