@@ -233,6 +233,7 @@ fn story(bug: Bug) -> &'static str {
         | Bug::JoinsWithoutLeader
         | Bug::NewGroupWithoutLeaving
         | Bug::EndsBeforeItIsForgotten
+        | Bug::MembersFromOldControl
         | Bug::FreshWithoutCode
         | Bug::NextEpochHeldBack
         | Bug::WindowKeysDealt
@@ -324,6 +325,8 @@ fn seeds_that_show(bug: Bug) -> RangeInclusive<u64> {
         // Only starving components depend on it.
         Bug::WindowKeysDealt => 13_120..=13_120,
         Bug::EndsBeforeItIsForgotten => 201..=200 + SEEDS_MAX,
+        // A node without a policy's code restarts after the others have left.
+        Bug::MembersFromOldControl => 43_518..=43_518,
         _ => 1..=SEEDS_MAX,
     }
 }

@@ -102,6 +102,8 @@ pub enum Bug {
     DoubtDropped = 47,
     /// A node that continues alone drops entries that it received only from peers.
     PeersEntriesDropped = 48,
+    /// A leader changes the members of its groups before it has applied all control entries.
+    MembersFromOldControl = 49,
 }
 
 impl Bug {
@@ -112,7 +114,7 @@ impl Bug {
     pub const OF_THE_CONTROL_LOG: [Bug; 2] = [Bug::NumberGivenTwice, Bug::ChangeAppliedAgain];
 
     /// Faults of a member of a cluster.
-    pub const OF_THE_CLUSTER: [Bug; 13] = [
+    pub const OF_THE_CLUSTER: [Bug; 14] = [
         Bug::VoidCounted,
         Bug::AckBeforeMajority,
         Bug::TakeoverWithoutItsNoOp,
@@ -123,6 +125,7 @@ impl Bug {
         Bug::JoinsWithoutLeader,
         Bug::NewGroupWithoutLeaving,
         Bug::EndsBeforeItIsForgotten,
+        Bug::MembersFromOldControl,
         Bug::FreshWithoutCode,
         Bug::NextEpochHeldBack,
         Bug::WindowKeysDealt,

@@ -12,10 +12,12 @@
 //!   one group after the other, if a majority of the remaining voters is reachable; if it keeps leading, it is deposed.
 //!   A group that is about to get another voter gets it first: with fewer voters in between, it would survive the loss
 //!   of fewer nodes.
+//! * Only a leader that has applied all control entries it knows of changes members. One that lags, because it has just
+//!   started or lacks a policy's code, would bring a node back that has left, and wait for its vote (decision 113).
 //! * As a learner it continues to decide epochs, because a group that it does not know yet may have begun with it as a
 //!   voter. Once it votes in no group, the control log records that it has left, and the groups drop it (decision 113).
 //!
-//! Must never: let a leader remove itself, take more than one step at a time, add a node that is being removed.
+//! Must never: let a leader remove itself, take more than one step at a time, add a node that is being removed or left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -167,12 +169,17 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
         self.is_gone(node) && !self.raft.ids().any(|group| self.raft.members(group).is_some_and(votes))
     }
 
+    /// Returns whether this node has applied all control entries that it knows to be committed.
+    fn has_applied_control(&self) -> bool {
+        self.replica().replicated().index() == self.control()
+    }
+
     /// Returns whether this node leads the control group, has applied all committed control entries, and knows of no
     /// membership change of the group in progress. Then it knows all nodes that are being removed, and every group that
     /// began with a node that is no longer a voter of the control group.
     fn knows_all_groups(&self) -> bool {
         self.roles.leads(GroupId::CONTROL)
-            && self.replica().replicated().index() == self.control()
+            && self.has_applied_control()
             && self.raft.settled_voters(GroupId::CONTROL).is_ok()
     }
 
@@ -206,9 +213,13 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E,
             if is_leaving && !(self.is_gone(self.node) && self.heirs(group).is_empty()) {
                 continue;
             }
-            // Settle the members first: groups begin with the control group's voters, and no node whose removal has
-            // begun may become one.
-            let may_change = group != GroupId::CONTROL || self.knows_all_groups();
+            let may_change = match group {
+                // Settle the members first: groups begin with the control group's voters, and no node whose removal
+                // has begun may become one.
+                GroupId::CONTROL => self.knows_all_groups(),
+                // Otherwise a leader that decides again after a start would make nodes voters that left long ago.
+                _ => self.has_applied_control() || planted(Bug::MembersFromOldControl),
+            };
             if let Some(members) = self.next_members(group).filter(|_| may_change) {
                 // If refused, it comes at the wrong moment; the next tick proposes the same.
                 let _ = self.raft.propose_members(group, &members);
