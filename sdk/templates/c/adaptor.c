@@ -105,35 +105,76 @@ void exports_tribunal_plugin_lifecycle_describe(exports_tribunal_plugin_lifecycl
   log_adaptor_string_dup(&ret->about, "Writes rows to Redis as strings, with their watermark in one script.");
 }
 
-/* Finds the string value of a member of a flat JSON object. Strings with escapes are not supported. */
-static bool text_of(const log_adaptor_string_t *json, const char *name, const char **text, size_t *len) {
-  size_t name_len = strlen(name);
-  const char *at = (const char *)json->ptr, *end = at + json->len;
-  for (; at + name_len + 2 <= end; at++) {
-    if (*at != '"' || memcmp(at + 1, name, name_len) != 0 || at[name_len + 1] != '"') continue;
-    at += name_len + 2;
-    while (at < end && (*at == ' ' || *at == ':')) at++;
-    if (at == end || *at != '"') return false;
-    *text = ++at;
-    while (at < end && *at != '"' && *at != '\\') at++;
-    *len = (size_t)(at - *text);
-    return at < end && *at == '"';
-  }
-  *text = "";
-  *len = 0;
-  return true;
+static const char *after_blanks(const char *at, const char *end) {
+  while (at < end && (*at == ' ' || *at == '\t' || *at == '\r' || *at == '\n')) at++;
+  return at;
 }
 
-/* Gets the configuration, JSON text, of which the host reads `endpoint` and `user`; other settings are ignored. Return
- * false to reject it, with the reason in `err`. */
-bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_adaptor_string_t *err) {
-  const char *text;
-  if (!text_of(config, "prefix", &text, &prefix_len)) {
-    log_adaptor_string_dup(err, "configuration: `prefix` must be a string without escapes");
-    return false;
+/* Reads a JSON string without escapes at `at`. Returns the position after it, or NULL if there is none. */
+static const char *after_string(const char *at, const char *end, const char **text, size_t *len) {
+  if (at == end || *at != '"') return NULL;
+  for (*text = ++at; at < end && *at != '"'; at++)
+    if (*at == '\\') return NULL;
+  *len = (size_t)(at - *text);
+  return at < end ? at + 1 : NULL;
+}
+
+static bool is(const char *text, size_t len, const char *expected) {
+  return len == strlen(expected) && memcmp(text, expected, len) == 0;
+}
+
+/* Rejects the configuration with a reason, which may end with a quoted part of it. */
+static bool rejected(log_adaptor_string_t *err, const char *reason, const char *part, size_t part_len) {
+  size_t len = strlen(reason);
+  char *text = malloc(len + part_len + 2);
+  memcpy(text, reason, len);
+  if (part) {
+    text[len++] = '`';
+    memcpy(text + len, part, part_len);
+    text[len + part_len] = '`';
+    len += part_len + 1;
   }
-  prefix = malloc(prefix_len);
-  memcpy(prefix, text, prefix_len);
+  log_adaptor_string_dup_n(err, text, len);
+  free(text);
+  return false;
+}
+
+/* Gets the configuration, a JSON object of strings, of which the host reads `endpoint` and `user`. Returns false to reject
+ * it, with the reason in `err`: a setting that is not listed here would have no effect. */
+bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_adaptor_string_t *err) {
+  static const char form[] = "configuration: it must be a JSON object whose values are strings without escapes";
+  const char *at = (const char *)config->ptr, *end = at + config->len, *found = "", *name, *value;
+  size_t found_len = 0, name_len, value_len;
+  at = after_blanks(at, end);
+  /* No text at all is an empty configuration. */
+  bool is_first = true, is_open = at < end;
+  if (is_open && *at++ != '{') return rejected(err, form, NULL, 0);
+  for (; is_open; is_first = false) {
+    at = after_blanks(at, end);
+    if (is_first && at < end && *at == '}') {
+      at++;
+      break;
+    }
+    at = after_string(at, end, &name, &name_len);
+    if (!at) return rejected(err, form, NULL, 0);
+    at = after_blanks(at, end);
+    if (at == end || *at++ != ':') return rejected(err, form, NULL, 0);
+    at = after_string(after_blanks(at, end), end, &value, &value_len);
+    if (!at) return rejected(err, "configuration: not a string without escapes: ", name, name_len);
+    if (is(name, name_len, "prefix")) {
+      found = value;
+      found_len = value_len;
+    } else if (!is(name, name_len, "endpoint") && !is(name, name_len, "user")) {
+      return rejected(err, "configuration: unknown setting ", name, name_len);
+    }
+    at = after_blanks(at, end);
+    if (at == end || (*at != ',' && *at != '}')) return rejected(err, form, NULL, 0);
+    is_open = *at++ == ',';
+  }
+  if (after_blanks(at, end) != end) return rejected(err, form, NULL, 0);
+  prefix = malloc(found_len);
+  memcpy(prefix, found, found_len);
+  prefix_len = found_len;
   return true;
 }
 

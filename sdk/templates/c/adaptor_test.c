@@ -74,10 +74,28 @@ static void check_encoding(void) {
   check(encoded && has_arguments(&requests.ptr[0], expected, count), "rows become strings, and the watermark follows");
 }
 
+/* Tells whether a configuration is rejected for this reason; accepted, if it is NULL. */
+static bool is_rejected(const char *text, const char *reason) {
+  log_adaptor_string_t config, err = {0};
+  log_adaptor_string_dup(&config, text);
+  if (exports_tribunal_plugin_lifecycle_init(&config, &err)) return !reason;
+  return reason && err.len == strlen(reason) && memcmp(err.ptr, reason, err.len) == 0;
+}
+
+static void check_configurations(void) {
+  static const char form[] = "configuration: it must be a JSON object whose values are strings without escapes";
+  check(is_rejected("", NULL) && is_rejected(" { } ", NULL), "every setting has a default");
+  check(is_rejected("{\"prefx\": \"p:\"}", "configuration: unknown setting `prefx`"), "an unknown setting is rejected");
+  check(is_rejected("{\"prefix\": 1}", "configuration: not a string without escapes: `prefix`"), "so is a number");
+  static const char *const broken[] = {"[]", "{", "{\"prefix\": \"p:\"", "{\"prefix\"}", "{\"prefix\": \"p:\",}", "{} {}"};
+  bool all = true;
+  for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) all = is_rejected(broken[i], form) && all;
+  check(all, "so is anything that is no object");
+  check(is_rejected("{\"endpoint\": \"h:1\",\n \"user\": \"u\", \"prefix\": \"p:\"}", NULL), "the configuration is accepted");
+}
+
 int main(void) {
-  log_adaptor_string_t config, err;
-  log_adaptor_string_dup(&config, "{\"prefix\": \"p:\"}");
-  check(exports_tribunal_plugin_lifecycle_init(&config, &err), "the configuration is accepted");
+  check_configurations();
   check_encoding();
   check(classified(EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_TEXT, "OK") == EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_OK, "OK");
   check(
