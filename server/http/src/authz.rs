@@ -311,14 +311,17 @@ async fn enter(
     Ok((principal, permit))
 }
 
-/// Returns the principal of a token. An unknown token may belong to a key that another node has just created.
+/// Returns the principal of a token. An unknown token may belong to a key that another node has just created, and a known
+/// one to a key that was revoked while this node was down. A node that reaches no majority still admits the latter:
+/// operators need it to tell what is wrong, and it takes no changes.
 async fn principal(app: &App, token: &str) -> Result<Arc<Principal>, ProblemResponse> {
+    let node = &app.service.node;
     match app.service.keys.authenticate(token) {
-        Err(reason) if reason.is_unknown && app.catches_up().await? => {
-            app.service.keys.authenticate(token).map_err(refused)
-        }
-        known => known.map_err(refused),
+        Err(reason) if reason.is_unknown && app.catches_up().await? => {}
+        Ok(_) if !node.has_caught_up() && node.catch_up().await.is_ok() => {}
+        known => return known.map_err(refused),
     }
+    app.service.keys.authenticate(token).map_err(refused)
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {

@@ -124,6 +124,10 @@ impl NodeApi for NodeService {
         self.joined.is_some()
     }
 
+    fn has_caught_up(&self) -> bool {
+        self.joined.is_none() || self.catch_up.has_caught_up()
+    }
+
     fn catch_up(&self) -> Reply<'_, ()> {
         Box::pin(self.catch_up_with_others())
     }

@@ -11,6 +11,9 @@ use support::history::{taken_in_alone, until_decided};
 use support::keyed;
 use support::{Node, eventually, new_id, taken};
 
+/// Keys that are revoked while a node is down.
+const REVOKED_WHILE_DOWN: usize = 4;
+
 /// Puts a row through one node, with retries if necessary, and returns the verdict.
 fn put(node: &Node, store: &str, key: &str, value: i64) -> Value {
     let (id, body) = (new_id(), json!({"writes": [{"op": "put", "store": store, "key": key, "value": value}]}));
@@ -85,6 +88,7 @@ fn a_key_of_one_node_opens_every_other_at_once() {
         let answer = keyed::call(cluster.node(1), token.trim(), "GET", "/v1/stores", None);
         (answer.status == 200).then(|| token.trim().to_owned())
     });
+    let mut keys = Vec::new();
     for n in 0..20_u16 {
         let (creator, user) = (cluster.node(1 + n % 3), cluster.node(1 + (n + 1) % 3));
         let new = json!({"name": format!("engine-{n}"), "namespace": format!("tenant-{n}"), "roles": ["engine"]});
@@ -95,9 +99,21 @@ fn a_key_of_one_node_opens_every_other_at_once() {
         let token = created["key"].as_str().expect("a token");
         let answer = taken(|| keyed::call(user, token, "GET", "/v1/stores", None));
         assert_eq!(answer.status, 200, "{}", answer.body);
+        keys.push((created["id"].as_str().expect("an id").to_owned(), token.to_owned()));
     }
     let unknown = taken(|| keyed::call(cluster.node(3), "trb_nobody_knows", "GET", "/v1/stores", None));
     assert_eq!(unknown.status, 401, "{}", unknown.body);
+
+    // A node that was down when a key was revoked does not admit it once it runs again.
+    for (id, token) in &keys[..REVOKED_WHILE_DOWN] {
+        cluster.take(3).kill();
+        let path = format!("/v1/admin/keys/{id}");
+        let revoked = taken(|| keyed::call(cluster.node(1), &operator, "DELETE", &path, None));
+        assert_eq!(revoked.status, 204, "{}", revoked.body);
+        cluster.start_node(3);
+        let answer = taken(|| keyed::call(cluster.node(3), token, "GET", "/v1/stores", None));
+        assert_eq!(answer.status, 401, "{}", answer.body);
+    }
 }
 
 #[test]

@@ -55,12 +55,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let Commit { txn, waiter } = commit;
         let key = (txn.namespace, txn.id);
         let body = txn.body_hash;
-        if let Some(undecided) = self.undecided(&txn) {
-            self.answer(waiter, undecided, Some(txn));
+        let known = self.resolver.known(txn.namespace, txn.id);
+        if let Some(answer) = self.answer_to_known(&txn, known) {
+            self.answer(waiter, answer, Some(txn));
             return None;
         }
-        let known = !matches!(self.resolver.known(txn.namespace, txn.id), Known::Unknown);
-        if !known && let Some((reason, conflicts)) = self.resolver.find_early_abort(&txn) {
+        // An epoch judges ids outside the window: the window moves with its time.
+        if matches!(known, Known::Unknown)
+            && let Some((reason, conflicts)) = self.resolver.find_early_abort(&txn)
+        {
             let abort =
                 EarlyAbort { id: txn.id, body_hash: Some(txn.body_hash), namespace: txn.namespace, reason, conflicts };
             if self.batcher.add_early_abort(abort).is_err() {

@@ -394,6 +394,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
+    /// Returns the answer for a transaction whose id was decided or waits for its epoch: it needs no new decision, so a
+    /// list that repeats an id gets the stored verdict for each repetition.
+    pub(crate) fn answer_to_known(&self, txn: &TxnRequest, known: Known) -> Option<Answer> {
+        self.undecided(txn).or_else(|| match known {
+            Known::At(_, Some(body)) if body != txn.body_hash => Some(Answer::BodyMismatch),
+            Known::At(at, _) => Some(Answer::Stored(at)),
+            Known::Unknown | Known::OutsideWindow => None,
+        })
+    }
+
     /// Returns the status of an id.
     #[must_use]
     pub fn known(&self, namespace: NamespaceId, id: TxnId) -> KnownNow {

@@ -3,8 +3,7 @@
 use alloc::vec::Vec;
 
 use tribunal_core::executor::ShardExecutor;
-use tribunal_core::id_table::Known;
-use tribunal_types::{Epoch, TxnRequest};
+use tribunal_types::Epoch;
 
 use crate::answer::{Answer, Imported, KnownNow};
 use crate::effect::Effect;
@@ -19,7 +18,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         match event {
             Event::Commits(commits) => {
                 for Commit { txn, waiter } in commits {
-                    let answer = self.decided_before(&txn).unwrap_or(answer);
+                    let known = self.resolver.known(txn.namespace, txn.id);
+                    let answer = self.answer_to_known(&txn, known).unwrap_or(answer);
                     self.answer(waiter, answer, Some(txn));
                 }
             }
@@ -37,15 +37,6 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             event => return Some(event),
         }
         None
-    }
-
-    /// Returns the answer for a transaction whose id was decided or is being decided: it needs no new decision.
-    fn decided_before(&self, txn: &TxnRequest) -> Option<Answer> {
-        self.undecided(txn).or_else(|| match self.resolver.known(txn.namespace, txn.id) {
-            Known::At(_, Some(body)) if body != txn.body_hash => Some(Answer::BodyMismatch),
-            Known::At(at, _) => Some(Answer::Stored(at)),
-            Known::Unknown | Known::OutsideWindow => None,
-        })
     }
 
     /// Answers the queued items of a group that has closed in the meantime, or that this node no longer leads: none of

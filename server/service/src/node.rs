@@ -53,6 +53,9 @@ pub trait NodeApi: Send + Sync {
     /// Returns whether this node may lag the other nodes.
     fn may_lag(&self) -> bool;
 
+    /// Returns whether this node knows everything that was acknowledged before it started.
+    fn has_caught_up(&self) -> bool;
+
     /// Waits until this node knows all stores, tenants and keys whose creation was acknowledged on any node before the
     /// call.
     ///

@@ -596,6 +596,10 @@ impl NodeApi for FakeNode {
         self.others.lock().unwrap().is_some()
     }
 
+    fn has_caught_up(&self) -> bool {
+        true
+    }
+
     fn catch_up(&self) -> ServiceFuture<'_, ()> {
         match &*self.others.lock().unwrap() {
             Some(Others { reachable: false, .. }) => {

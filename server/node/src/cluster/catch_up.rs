@@ -33,7 +33,7 @@ pub struct CatchUp {
 
 impl CatchUp {
     /// Returns whether the node has decided everything that was acknowledged before it started.
-    fn has_caught_up(&self) -> bool {
+    pub(crate) fn has_caught_up(&self) -> bool {
         self.since_start.load(Ordering::Acquire)
     }
 }

@@ -1,7 +1,7 @@
 //! Reports every verdict sent to a client: commits by tenant; aborts from every stage by tenant, store, level, stage
 //! and reason, plus a debug line that names the row and the winner.
 //!
-//! A verdict answered again from the id table is not counted again.
+//! A verdict answered again from the id table counts as replayed, and nowhere else.
 
 use tribunal_service::Decided;
 use tribunal_types::{Isolation, NamespaceId, Reason, Stage, TxnId, TxnRequest, Verdict};
@@ -34,13 +34,17 @@ impl ReportedTxn {
 impl NodeService {
     /// Reports a verdict.
     pub(crate) fn report(&self, txn: ReportedTxn, decided: &Decided) {
+        if decided.replayed {
+            self.shared.metrics.replayed.inc();
+            return;
+        }
         if let Verdict::ReadOnly { .. } = decided.verdict {
             return self.shared.metrics.count_read_only(txn.namespace);
         }
-        if let Decided { verdict: Verdict::Committed { .. }, csn: Some(_), replayed: false, .. } = decided {
+        if let Decided { verdict: Verdict::Committed { .. }, csn: Some(_), .. } = decided {
             return self.shared.metrics.tenants.count_commit(txn.namespace);
         }
-        let Decided { verdict: Verdict::Aborted { epoch, reason, conflicts }, replayed: false, .. } = decided else {
+        let Decided { verdict: Verdict::Aborted { epoch, reason, conflicts }, .. } = decided else {
             return;
         };
         let conflict = conflicts.first();

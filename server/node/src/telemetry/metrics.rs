@@ -469,7 +469,6 @@ impl Metrics {
         self.phases.resolve.add(micros(resolve), own.txns);
         self.resolve_seconds.observe(resolve.as_secs_f64());
         self.committed.inc_by(own.committed);
-        self.replayed.inc_by(own.replayed);
         for fallback in &outcome.fallbacks {
             let slot = fallback.level.map_or("rule", |level| level.name());
             self.plugin_faults.get_or_create(&SlotLabel { slot: slot.to_owned() }).inc();
