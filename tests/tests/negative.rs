@@ -418,3 +418,13 @@ fn every_planted_bug_is_caught() {
     assert!(missed_by_clusters.is_empty(), "{missed_by_clusters:?}");
     assert!(missed.is_empty(), "(bug, caught by its script, by the model): {missed:?}");
 }
+
+#[test]
+fn search() {
+    let Ok(from) = std::env::var("FROM") else { return };
+    let from: u64 = from.parse().unwrap();
+    plant(Some(Bug::EndsBeforeItIsForgotten));
+    std::panic::set_hook(Box::new(|_| {}));
+    let found = seeds_until_caught(Faults::OfMembers, from..=from + 1500);
+    println!("FOUND {found:?}");
+}

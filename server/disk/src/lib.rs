@@ -8,7 +8,7 @@ pub use background::give_way;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Makes a directory's entries durable.
@@ -17,6 +17,14 @@ use std::path::Path;
 /// The system's error; it is then unknown which entries are durable.
 pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
+}
+
+/// Creates a directory and those above it, if they are missing. Only their owner may use them.
+///
+/// # Errors
+/// The system's error.
+pub fn create_private_directories(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Replaces or creates a file, durably and atomically: after a failure or a crash it has either the old content or the
@@ -62,8 +70,12 @@ mod tests {
 
     #[test]
     fn a_file_is_replaced_as_a_whole_or_not_at_all() {
-        let dir = std::env::temp_dir().join(format!("tribunal-disk-{}", std::process::id()));
-        fs::create_dir_all(&dir).unwrap();
+        let above = std::env::temp_dir().join(format!("tribunal-disk-{}", std::process::id()));
+        let dir = above.join("files");
+        create_private_directories(&dir).unwrap();
+        for dir in [&above, &dir] {
+            assert_eq!(fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+        }
         let path = dir.join("state");
         replace(&path, b"one").unwrap();
         replace(&path, b"two").unwrap();
@@ -79,6 +91,6 @@ mod tests {
         remove(&path).unwrap();
         remove(&path).unwrap();
         assert!(!path.exists() && remove(&taken).is_err(), "a directory is not removed");
-        fs::remove_dir_all(&dir).unwrap();
+        fs::remove_dir_all(&above).unwrap();
     }
 }

@@ -3,12 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-/// Free bytes below which the node is not ready: a log segment, an image and the stores' flushes need room.
+/// Free bytes below which the node is not ready and takes no commits: a log segment, an image and the stores' flushes
+/// need room, and a write that fails ends the node.
 const FREE_BYTES_MIN: u64 = 128 << 20;
 /// Free bytes below which a large disk is low.
 const LOW_BYTES: u64 = 1 << 30;
@@ -24,7 +26,12 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 pub struct DataDisk {
     data: PathBuf,
     seen: Mutex<Seen>,
+    /// The free bytes of the last reading, [`UNKNOWN`] without one: commits must not wait for the file system.
+    last_free: AtomicU64,
 }
+
+/// Free bytes of a file system that returns none.
+const UNKNOWN: u64 = u64::MAX;
 
 /// The file system's last reading.
 #[derive(Debug, Default)]
@@ -44,7 +51,7 @@ impl DataDisk {
     /// Watches the disk of a directory.
     #[must_use]
     pub fn new(data: &Path) -> DataDisk {
-        DataDisk { data: data.to_owned(), seen: Mutex::default() }
+        DataDisk { data: data.to_owned(), seen: Mutex::default(), last_free: AtomicU64::new(UNKNOWN) }
     }
 
     /// Creates a watch as [`DataDisk::new`] does, and queries the file system regularly even without requests.
@@ -69,6 +76,12 @@ impl DataDisk {
         reason(self.free_bytes()?)
     }
 
+    /// Returns the reason if there was too little free space at the last reading. Never waits.
+    #[must_use]
+    pub fn was_full(&self) -> Option<String> {
+        reason(self.last_free.load(Ordering::Relaxed))
+    }
+
     /// Returns the free bytes; `None` if the file system returns none.
     #[must_use]
     pub fn free_bytes(&self) -> Option<u64> {
@@ -83,6 +96,7 @@ impl DataDisk {
             total: stat.f_blocks.saturating_mul(stat.f_frsize),
         });
         seen.asked = Some((Instant::now(), space.map(|space| space.free)));
+        self.last_free.store(space.map_or(UNKNOWN, |space| space.free), Ordering::Relaxed);
         if let Some(space) = space
             && let Some(is_low) = change(seen.is_low, space)
         {
@@ -99,7 +113,7 @@ impl DataDisk {
                 %data,
                 free_mib,
                 "the disk of the data directory is running full: free some space, or lower `log.retention_hours` or \
-                 `log.retention_bytes`. Below {} MiB the node is not ready, and a write that fails stops it",
+                 `log.retention_bytes`. Below {} MiB the node is not ready and takes no commits, and a write that fails stops it",
                 FREE_BYTES_MIN >> 20
             );
         } else {

@@ -106,6 +106,14 @@ impl NodeService {
         Ok(())
     }
 
+    /// Admits a change of `bytes`, unless the disk is too full for it.
+    pub(crate) fn admit_writes(&self, bytes: usize) -> Result<(), ServiceError> {
+        match self.disk.was_full() {
+            Some(full) => Err(ServiceError::Unavailable { detail: format!("nothing was taken in: {full}") }),
+            None => self.admit(bytes),
+        }
+    }
+
     /// Returns when the queued transactions will have been decided: the number of epochs times their recent duration.
     pub(crate) fn retry_after(&self) -> u64 {
         let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);

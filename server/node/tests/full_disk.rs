@@ -88,8 +88,17 @@ fn a_node_is_not_ready_while_its_disk_is_almost_full() {
         let full =
             support::eventually("it is not ready", || Some(node.get("/readyz")).filter(|ready| ready.status == 503));
         assert!(full.body["reasons"].to_string().contains("free some space"), "{}", full.body);
+        let write = json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": 1}]});
+        let refused = support::eventually("a refusal", || Some(node.commit(&write)).filter(|no| no.status == 503));
+        assert!(refused.body["detail"].as_str().is_some_and(|why| why.contains("almost full")), "{}", refused.body);
+        let id = support::new_id();
+        let batch = node.post("/v1/txns/batch-commit", &json!({"txns": [{"txn_id": id, "writes": write["writes"]}]}));
+        assert!(batch.body.to_string().contains("almost full"), "{}", batch.body);
+        let read_only = json!({"reads": [{"store": "kv", "key": "absent"}]});
+        assert_eq!(node.commit(&read_only).body["status"], "committed", "it writes nothing");
         disk.resize(512);
         support::eventually("it is ready again", || (node.get("/readyz").status == 200).then_some(()));
+        support::eventually("a commit", || (node.commit(&write).status == 200).then_some(()));
     }
     node.signal("TERM");
     let (status, log) = node.ended();

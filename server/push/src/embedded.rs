@@ -196,7 +196,7 @@ impl EmbeddedStore {
         source: Arc<dyn EpochSource>,
     ) -> Result<EmbeddedStore, EmbeddedError> {
         let new = !dir.exists();
-        fs::create_dir_all(dir).map_err(|error| EmbeddedError::io(dir, error))?;
+        tribunal_disk::create_private_directories(dir).map_err(|error| EmbeddedError::io(dir, error))?;
         let (runs, applied) = Runs::open(dir)?;
         let sync = |dir: &Path| sync_directory(dir).map_err(|error| EmbeddedError::io(dir, error));
         sync(dir)?;

@@ -33,9 +33,7 @@ fn main() -> ExitCode {
     match play_all(&runs, &mut io::stdout().lock()) {
         Ok(0) => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
-        // The reader has closed the pipe: `sim --trace
-        //
-        // head`.
+        // The reader has closed the pipe: `sim --trace | head`.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("the output cannot be written: {error}");

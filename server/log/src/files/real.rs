@@ -42,7 +42,7 @@ impl Files for RealFiles {
     }
 
     fn create_dirs(&self, dir: &Path) -> io::Result<()> {
-        fs::create_dir_all(dir)
+        tribunal_disk::create_private_directories(dir)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -63,7 +63,7 @@ impl Files for RealFiles {
 
     fn lock(&self, dir: &Path) -> Result<LockGuard, LogError> {
         let path = dir.join("lock");
-        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+        let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
         let mut file = file.map_err(|e| LogError::io("open", &path, &e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {

@@ -117,7 +117,8 @@ fn write_files(
             out.display()
         ));
     }
-    fs::create_dir_all(out).map_err(|error| format!("cannot create {}: {error}", out.display()))?;
+    tribunal_disk::create_private_directories(out)
+        .map_err(|error| format!("cannot create {}: {error}", out.display()))?;
     let root = fs::canonicalize(out).map_err(|error| format!("{}: {error}", out.display()))?;
     let ip: Option<IpAddr> = flags.host.parse().ok();
     let loopback = ip.filter(IpAddr::is_loopback);

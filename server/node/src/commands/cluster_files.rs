@@ -122,7 +122,8 @@ pub fn check_authority(root: &Path, name: &str) -> Result<(), String> {
 }
 
 fn write_node(authority: &Authority, node: &NodeFiles, config: &Config) -> Result<(), String> {
-    fs::create_dir_all(&node.dir).map_err(|error| format!("cannot create {}: {error}", node.dir.display()))?;
+    tribunal_disk::create_private_directories(&node.dir)
+        .map_err(|error| format!("cannot create {}: {error}", node.dir.display()))?;
     let certificate = authority.node_certificate(NodeId(node.id), std::slice::from_ref(&node.host))?;
     write(&node.dir.join(CERTIFICATE_FILE), &certificate.certificate_pem, PUBLIC)?;
     write(&node.dir.join(KEY_FILE), &certificate.key_pem, PRIVATE)?;
@@ -220,7 +221,8 @@ pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
         }
         check_host(&at.host).map_err(|error| format!("--node {}={}: {error}", at.id, at.host))?;
     }
-    fs::create_dir_all(root).map_err(|error| format!("cannot create {}: {error}", root.display()))?;
+    tribunal_disk::create_private_directories(root)
+        .map_err(|error| format!("cannot create {}: {error}", root.display()))?;
     let nodes: Vec<NodeFiles> = flags.node.iter().map(|at| of_machine(at, flags)).collect();
     create(root, Path::new(""), &flags.name, &nodes, true)?;
     for node in &nodes {

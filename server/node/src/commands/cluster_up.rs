@@ -110,7 +110,8 @@ fn create(flags: &ClusterUp) -> Result<(), String> {
     };
     let apis = (0..count).map(take).collect::<Result<Vec<_>, _>>()?;
     let peers = (0..count).map(|ix| take(PEER_PORTS + ix)).collect::<Result<Vec<_>, _>>()?;
-    fs::create_dir_all(&flags.data).map_err(|error| format!("cannot create {}: {error}", flags.data.display()))?;
+    tribunal_disk::create_private_directories(&flags.data)
+        .map_err(|error| format!("cannot create {}: {error}", flags.data.display()))?;
     let root = fs::canonicalize(&flags.data).map_err(|error| format!("{}: {error}", flags.data.display()))?;
     let address = |listener: &TcpListener| listener.local_addr().map_err(|error| error.to_string());
     let mut nodes = Vec::new();

@@ -8,6 +8,7 @@ use tracing::Level;
 use tracing_subscriber::fmt::format::JsonFields;
 
 use crate::commands::log_lines::JsonLines;
+use crate::commands::output::printable;
 
 /// Set for a process that logs JSON: the node's number, if it has one.
 static JSON: OnceLock<Option<u16>> = OnceLock::new();
@@ -20,7 +21,9 @@ pub fn use_json(node: Option<u16>) {
 /// Writes the reason why the process ends to standard error, which may be closed.
 pub fn write_reason(reason: &str) {
     let Some(node) = JSON.get() else {
-        let _ = writeln!(std::io::stderr(), "tribunal: {reason}");
+        // It may quote an answer of a server.
+        let lines: Vec<_> = reason.split('\n').map(printable).collect();
+        let _ = writeln!(std::io::stderr(), "tribunal: {}", lines.join("\n"));
         return;
     };
     let line = tracing_subscriber::fmt()

@@ -14,7 +14,7 @@ use tribunal_types::{LogId, Lsn};
 
 use crate::cluster::first_start;
 use crate::commands::cli::Target;
-use crate::commands::output::{self, out};
+use crate::commands::output::{self, out, printable};
 use crate::commands::store::block_on;
 use crate::commit::recovery::log_dir;
 
@@ -123,7 +123,7 @@ fn as_text(record: &LogRecord) -> String {
     let mut line = format!("{:>8}  epoch {:<8} {}", record.lsn, record.epoch, record.txn_id);
     for write in &record.writes {
         let key = String::from_utf8_lossy(&write.key);
-        line.push_str(&format!("\n          {} {key}", name_of(write.op)));
+        line.push_str(&format!("\n          {} {}", name_of(write.op), printable(&key)));
         if let Some(value) = &write.value {
             line.push_str(&format!(" = {value}"));
         }

@@ -10,7 +10,7 @@ use tribunal_client::{Client, Error, StoredValue};
 use tribunal_types::{EMBEDDED_ADAPTOR, Lsn};
 
 use crate::commands::cli::{Declare, Target};
-use crate::commands::output::out;
+use crate::commands::output::{out, printable};
 
 /// How long a declaration waits for the storage's first answer: less than a connection's timeout, so that a storage
 /// that hangs is always shown as starting.
@@ -206,7 +206,7 @@ struct Line<'a> {
 /// If there is no such row, or the store is not embedded.
 pub fn get(target: &Target, store: &str, key: &str) -> Result<(), String> {
     let row = block_on(async { target.client()?.stored_row(store, key).await })?;
-    let Some((value, version)) = row else { return Err(format!("store `{store}` has no row `{key}`")) };
+    let Some((value, version)) = row else { return Err(format!("store `{store}` has no row `{}`", printable(key))) };
     if target.json {
         let line = Line { store, key, value, version: version.to_string() };
         out!("{}", serde_json::to_string(&line).map_err(|error| error.to_string())?);

@@ -247,7 +247,7 @@ impl NodeService {
         }
         let asked = Instant::now();
         self.check_rows(&txn).await?;
-        self.admit(txn.memory_bytes())?;
+        self.admit_writes(txn.memory_bytes())?;
         let (sender, answer) = ReplySender::on(lane);
         self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
         // The spent transaction is dropped on the thread that allocated it.
@@ -323,7 +323,7 @@ impl NodeService {
         if admitted.is_empty() {
             return Ok(results);
         }
-        self.admit(admitted.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
+        self.admit_writes(admitted.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
         let places: Vec<usize> = admitted.iter().map(|(place, _)| *place).collect();
         let places_count = places.len() as u64;
         let (reply, answers) = oneshot::channel();

@@ -10,9 +10,9 @@
 //! Layout: magic (8), number of the file on its file system (8, little-endian), SHA-256 (32) of that number, the
 //! component's digest, the engine's fingerprint and the code; the code.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -102,7 +102,7 @@ impl CompiledFiles {
         if code.len() as u64 > FILE_BYTES_MAX - HEAD_BYTES as u64 {
             return Err(io::Error::other(format!("{} bytes are more than {FILE_BYTES_MAX}", code.len())));
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        tribunal_disk::create_private_directories(&self.folder)?;
         check_owned(&open(&self.folder)?.metadata()?)?;
         let path = self.path(key);
         let partial = path.with_extension(PARTIAL);

@@ -97,7 +97,7 @@ impl PluginStore {
         let folder = data.join("plugins");
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         // This is the first directory that a start creates.
-        fs::create_dir_all(&folder).map_err(|error| {
+        tribunal_disk::create_private_directories(&folder).map_err(|error| {
             format!(
                 "cannot create {}: {error}. `data` in the configuration (or --data) must name a directory that this process \
                  can create and write",

@@ -52,7 +52,7 @@ impl ForkFile {
         let write = || -> std::io::Result<()> {
             match fork {
                 Some(fork) => {
-                    fs::create_dir_all(dir)?;
+                    tribunal_disk::create_private_directories(dir)?;
                     replace(&self.0, format!("{} {fork}\n", generation.0).as_bytes())
                 }
                 None => remove(&self.0),

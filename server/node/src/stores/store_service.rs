@@ -277,7 +277,7 @@ impl StoreApi for NodeService {
                 });
             }
             self.check_imported_rows(namespace, versions.len() as u64)?;
-            self.admit(size_of_val(&*versions))?;
+            self.admit_writes(size_of_val(&*versions))?;
             let (reply, imported) = oneshot::channel();
             let waiter = ImportWaiter::new(&versions, reply);
             self.send(Message::Import(versions, waiter))?;

@@ -17,6 +17,7 @@ mod writer;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -238,7 +239,7 @@ impl Drop for DirectoryLock {
 /// Locks a store's directory until the returned value is dropped.
 pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, EmbeddedError> {
     let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
     let file = file.map_err(|error| EmbeddedError::io(&path, error))?;
     match file.try_lock() {
         Ok(()) => Ok(DirectoryLock(file)),

@@ -66,7 +66,7 @@ impl Incoming {
         let dir = data.join(INCOMING);
         remove_dir(&dir)?;
         let stores = dir.join(STORES);
-        fs::create_dir_all(&stores).map_err(|error| failed("create", &stores, &error))?;
+        tribunal_disk::create_private_directories(&stores).map_err(|error| failed("create", &stores, &error))?;
         Ok(Incoming { data: data.to_owned() })
     }
 
@@ -83,7 +83,7 @@ impl Incoming {
             Place::Image => self.dir().join(IMAGE),
             Place::Store(store, name) => {
                 let dir = self.dir().join(STORES).join(store.to_string());
-                fs::create_dir_all(&dir).map_err(|error| failed("create", &dir, &error))?;
+                tribunal_disk::create_private_directories(&dir).map_err(|error| failed("create", &dir, &error))?;
                 dir.join(name)
             }
         };
@@ -158,7 +158,7 @@ pub fn put_in_place(data: &Path) -> Result<(), String> {
         return Ok(());
     }
     let (from, to) = (copied.join(STORES), data.join(STORES));
-    fs::create_dir_all(&to).map_err(|error| failed("create", &to, &error))?;
+    tribunal_disk::create_private_directories(&to).map_err(|error| failed("create", &to, &error))?;
     for entry in fs::read_dir(&from).map_err(|error| failed("read", &from, &error))? {
         let entry = entry.map_err(|error| failed("read", &from, &error))?;
         let target = to.join(entry.file_name());
