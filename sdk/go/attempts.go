@@ -85,15 +85,15 @@ func (a *attempts) aborted(ctx context.Context, txn *Transaction, verdict *Abort
 // mayPass tells whether another attempt may pass.
 func (a *attempts) mayPass(txn *Transaction, verdict *Aborted) bool {
 	if verdict.Reason == "fenced" {
-		// The client itself fenced the transaction, because the request was lost: the work was not refused.
+		// The client itself fenced the transaction after losing the request: the work was not refused.
 		return true
 	}
 	if !verdict.Retryable || verdict.Reason != "row_exists" && verdict.Reason != "row_missing" {
 		return verdict.Retryable
 	}
-	// Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch that
-	// refused the row. If that reads the same, the work does not depend on what has changed. If it reads something else, a
-	// further commit may have come between, as before the first refusal.
+	// Work that reads nothing would repeat the same writes. Other work gets a fresh read: an attempt whose snapshot
+	// includes the epoch that refused the row. If it reads the same versions, the work does not depend on the change. If
+	// it reads others, another commit may have intervened, as before the first refusal.
 	if txn.Blind() {
 		return false
 	}

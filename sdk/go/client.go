@@ -32,19 +32,19 @@ type Options struct {
 	CAFile string
 	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
-	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several endpoints
-	// share it, and so do the repetitions of a read.
+	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several
+	// endpoints share it, and so do the retries of a read.
 	Timeout time.Duration
 	// ResolveTimeout bounds how long the outcome of a lost commit, or those of a lost batch, is requested before
 	// *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
-	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the time that the request may wait, while
-	// another one has not been asked: then that one is. The last one has all the time that is left. 0 means 2 s.
+	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the request's own wait, before the
+	// client tries an endpoint that it has not tried yet. The last one gets all the remaining time. 0 means 2 s.
 	EndpointTimeout time.Duration
 	// EndpointCoolDown is how long an endpoint that failed is skipped, if there are others; 0 means 10 s.
 	EndpointCoolDown time.Duration
-	// Retry bounds the retries of Run, of reads and of log readers. An attempt of Run that gets no answer takes Timeout: bound
-	// all of them with a context.
+	// Retry bounds the retries of Run, of reads and of log readers. An attempt of Run that gets no answer takes Timeout:
+	// bound all of them with a context.
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
@@ -81,8 +81,8 @@ func (o *Options) checkDurations() error {
 	return nil
 }
 
-// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it. It
-// has connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
+// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it.
+// It has connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
 type Client struct {
 	endpoints *endpoints
 	// wires, logs and streams have one client for each endpoint: for requests, and for streams of logs and of commits.
@@ -100,9 +100,9 @@ func New(server string, options Options) (*Client, error) {
 	return NewWithEndpoints([]string{server}, options)
 }
 
-// NewWithEndpoints creates a client for several endpoints of one service, such as the nodes of a cluster. One of them is in
-// use at a time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent
-// again there, commits with the same ids.
+// NewWithEndpoints creates a client for several endpoints of one service, such as the nodes of a cluster. One is in use
+// at a time, initially the first. After a failure the client switches to the next one and stays there; it resends
+// unanswered requests, commits with the same ids.
 func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	if err := options.checkDurations(); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	}
 	options.Retry = options.Retry.withDefaults()
 	editors := []wire.ClientOption{wire.WithHTTPClient(options.HTTPClient)}
-	// A key that was read from a file ends with a line break.
+	// A key read from a file may end with a line break.
 	options.APIKey = strings.TrimSpace(options.APIKey)
 	if strings.ContainsFunc(options.APIKey, func(char rune) bool { return char < ' ' || char > '~' }) {
 		return nil, misuse("the API key has characters that no header can have")
@@ -177,9 +177,9 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 // Endpoint returns the URL of the endpoint in use.
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
 
-// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they are
-// kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its own: close the
-// stream or reader.
+// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they
+// are kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its
+// own: close the stream or reader.
 func (c *Client) CloseIdleConnections() { c.options.HTTPClient.CloseIdleConnections() }
 
 // defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for
@@ -213,9 +213,9 @@ func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 }
 
 // Run runs work in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
-// growing waits, so its only effects must be on its transaction and on variables that it sets each time. Run returns
-// the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and row_missing
-// are final if the work read nothing, or if a fresh read returned the same versions as before.
+// growing waits, so it must have no effects except on its transaction and on variables that it sets each time. Run
+// returns the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and
+// row_missing are final if the work read nothing, or if a fresh read returned the same versions as before.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
 	if work == nil {
 		return nil, misuse("Run was given no work: the function is nil")
@@ -228,7 +228,7 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if err := attempts.available(ctx, "", begin); err != nil {
 			return nil, err
 		}
-		// Rules that let the oldest work win see since when this one is retried.
+		// Conflict rules that let the oldest work win need the time of the first attempt.
 		txn.FirstAttempt = firstAttempt
 		if firstAttempt.IsZero() {
 			firstAttempt = timeOf(txn.id)
@@ -259,8 +259,8 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 	}
 }
 
-// Commit requests the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While requests
-// of other commits are in flight, the commit may be queued and sent in a batch; see [Options.NoCoalesce]. If the context
+// Commit requests the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While other
+// commit requests are in flight, the commit may be queued and sent in a batch; see [Options.NoCoalesce]. If the context
 // ends, the error is the context's if nothing was sent, and *OutcomeUnknown otherwise.
 func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
 	if err := mayBeSent(ctx, prepared); err != nil {
@@ -343,7 +343,8 @@ func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.Txn
 	return c.sendCommitWithin(ctx, item, c.options.Timeout)
 }
 
-// sendCommitWithin sends a commit as a request of its own that may take a timeout, beyond the time that the service may wait.
+// sendCommitWithin sends a commit as a request of its own that may take a timeout, beyond the time that the service may
+// wait.
 func (c *Client) sendCommitWithin(ctx context.Context, item commitItem, timeout time.Duration) reply[wire.TxnOutcome] {
 	parameters := wire.TxnCommitParams{}
 	if c.options.ClientName != "" {
@@ -433,7 +434,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	lost, resendBy := make([]error, len(commits)), time.Now().Add(c.options.Timeout)
 	concurrently(len(commits), func(at int) {
 		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
-		// One that the endpoint could not decide is sent again, if there are others, within one timeout for all.
+		// A commit that the endpoint could not decide is sent to the others, if there are any, within one timeout for all.
 		if failed := failureOf(single); failed != nil && !calls.isSingle() {
 			item, err := newCommitItem(commits[at])
 			if err != nil {
@@ -510,8 +511,8 @@ func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 	})))
 }
 
-// Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if the
-// id has one. It changes nothing.
+// Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if
+// the id has one. It changes nothing.
 func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.TxnOutcome, error) {
 	if err := mayBeSent(ctx, prepared); err != nil {
 		return nil, err
@@ -589,8 +590,8 @@ func (c *Client) Stores(ctx context.Context) ([]wire.StoreInfo, error) {
 	return list.Stores, nil
 }
 
-// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. Commits
-// of one batch share a deadline.
+// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
+// Commits of one batch share a deadline.
 func (c *Client) resolve(ctx context.Context, txnID string, lost error, deadline time.Time) (Verdict, error) {
 	for failed := 1; time.Now().Before(deadline); failed++ {
 		found, err := c.Status(ctx, txnID, true, time.Second)
@@ -626,8 +627,8 @@ func (c *Client) recorded(verdict Verdict, err error) (Verdict, error) {
 	return verdict, err
 }
 
-// ownEpoch returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several
-// endpoints, one that is asked after another may not have applied it yet.
+// ownEpoch returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with
+// several endpoints, the one that serves the read may not have applied it yet.
 func (c *Client) ownEpoch(store string) Epoch {
 	if len(c.wires) == 1 || c.options.IgnoreOwnWrites {
 		return 0

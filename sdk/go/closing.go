@@ -40,7 +40,8 @@ func (c *closing) commit() {
 	}
 }
 
-// committed ends a commit. The transaction is opened again if neither this commit nor another one can have been decided.
+// committed ends a commit. The transaction is opened again if neither this commit nor another one can have been
+// decided.
 func (c *closing) committed(ctx context.Context, verdict Verdict, err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -73,8 +74,8 @@ func errDecided(verdict Verdict) error {
 	return misuse("the transaction has %s already: begin another one for this read or write", status)
 }
 
-// isUndecided tells whether an error of a commit means that nothing was decided. The error itself tells, not what it wraps: an
-// *OutcomeUnknown may wrap an *Unavailable.
+// isUndecided tells whether an error of a commit means that nothing was decided. The error itself tells, not what it
+// wraps: an *OutcomeUnknown may wrap an *Unavailable.
 func isUndecided(ctx context.Context, err error) bool {
 	switch err := err.(type) {
 	case *Unavailable, *Misuse:

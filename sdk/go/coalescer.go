@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// headStart is how long a request is in flight before another may follow: the longest that an item waits because of a
-// slow response.
+// headStart is how long a request is in flight before another may follow: the longest time that an item waits because
+// of a slow response.
 const headStart = 5 * time.Millisecond
 
 // bounds limit the requests of one group in flight.
@@ -25,10 +25,10 @@ type bounds struct {
 // A coalescer limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. It
 // does not interpret items, and never retries one.
 //
-// While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes longer
-// than the head start: one batch of everything that waits costs less than two, and its commits conflict less, because
-// their callers know the outcomes of the batch before. Callers wait for their own replies, so the requests of one session
-// stay in order. Batches are sent by goroutines of their own, which no caller can cancel.
+// While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes
+// longer than the head start: one batch of all queued items costs less than two, and its commits conflict less, because
+// their callers know the outcomes of the preceding batch. Callers wait for their own replies, so the requests of one
+// session stay in order. Batches are sent by goroutines of their own, which no caller can cancel.
 type coalescer[Item, Reply any] struct {
 	bounds bounds
 	// sendOne sends an item on behalf of its caller, within the caller's context.
@@ -45,8 +45,8 @@ type coalescer[Item, Reply any] struct {
 type group[Item, Reply any] struct {
 	key      string
 	inFlight int
-	// gathering counts requests that ended, and whose callers may be about to queue their next items. Until then nothing is
-	// sent.
+	// gathering counts requests that ended, and whose callers may be about to queue their next items. Until then nothing
+	// is sent.
 	gathering int
 	// sentAt is when the last request was sent.
 	sentAt time.Time
@@ -77,8 +77,8 @@ type entry[Item, Reply any] struct {
 	reply chan Reply
 }
 
-// submit sends an item, by itself or in a batch, and returns its reply. The only errors are the context's and errLate. It
-// then also returns whether the item was already in a batch, which is sent all the same.
+// submit sends an item, by itself or in a batch, and returns its reply. The only errors are the context's and errLate.
+// It then also returns whether the item was already in a batch, which is sent all the same.
 func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item Item) (reply Reply, sent bool, err error) {
 	c.mutex.Lock()
 	own := c.groups[terms.group]

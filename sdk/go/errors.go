@@ -40,8 +40,8 @@ func (e *ClientMistake) Code() string { return e.Problem.Code }
 
 // Unavailable is the error of a request that decided nothing; the same request may succeed later.
 type Unavailable struct {
-	// Problem is the service's problem document; nil if the service could not be reached. If several endpoints were tried, it
-	// is that of one of them.
+	// Problem is the service's problem document; nil if the service could not be reached. If several endpoints were tried,
+	// it is that of one of them.
 	Problem *Problem
 	// Err is why the service could not be reached. If several endpoints were tried, it names each with its reason.
 	Err error
@@ -64,8 +64,8 @@ func (e *Unavailable) RetryAfter() time.Duration {
 	return time.Duration(*e.Problem.RetryAfterMs) * time.Millisecond
 }
 
-// OutcomeUnknown is the error of a commit whose outcome is not known: it may have committed. [Client.Status] returns it, and
-// with a fence makes sure that a commit that has not arrived never does.
+// OutcomeUnknown is the error of a commit whose outcome is not known: it may have committed. [Client.Status] returns
+// it, and with a fence makes sure that a commit that has not arrived never does.
 type OutcomeUnknown struct {
 	TxnID string
 	Err   error
@@ -75,8 +75,8 @@ func (e *OutcomeUnknown) Error() string {
 	return fmt.Sprintf("the outcome of transaction %s is unknown: %v; Client.Status requests it", e.TxnID, e.Err)
 }
 
-// Unwrap returns the error of the caller's context, if that ended the wait for the outcome, and nothing else: an *Unavailable in
-// Err says that nothing was decided, which is not known here.
+// Unwrap returns the error of the caller's context, if that ended the wait for the outcome, and nothing else: an
+// *Unavailable in Err says that nothing was decided, which is not known here.
 func (e *OutcomeUnknown) Unwrap() error {
 	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(e.Err, ended) {
@@ -106,7 +106,8 @@ func (e *TransactionAborted) Error() string {
 	return text
 }
 
-// ServerMisbehaved is the error of a response that violates the API, or of one of a newer server that this client does not know.
+// ServerMisbehaved is the error of a response that violates the API, or of one of a newer server that this client does
+// not know.
 type ServerMisbehaved struct {
 	Text string
 }

@@ -26,7 +26,8 @@ type response = http.Response
 type reply[T any] struct {
 	data   *T
 	header http.Header
-	// status is that of a refusal, of endpoint. Without a problem it is not of the service, but of something in its place.
+	// status is that of a refusal, of endpoint. Without a problem it did not come from the service, but from something in
+	// its place.
 	status   int
 	problem  *Problem
 	endpoint string
@@ -54,8 +55,8 @@ func askUntil[T any](ctx context.Context, c *Client, wait time.Duration, until t
 	return askOn(ctx, c, c.failover(wait).until(until), documentOf[T], request)
 }
 
-// askOn makes one request, of one endpoint after another, until one answers or no attempt is left. The response is read by
-// the given function.
+// askOn makes one request, of one endpoint after another, until one answers or no attempt is left. The response is read
+// by the given function.
 func askOn[T any](ctx context.Context, c *Client, f *failover, read func([]byte) (*T, error), request call) reply[T] {
 	for timeout, again := f.next(ctx); again && ctx.Err() == nil; timeout, again = f.next(ctx) {
 		answer := exchange(ctx, timeout, read, c.wires[f.at], request)
@@ -92,8 +93,8 @@ func exchange[T any](
 	return answer
 }
 
-// timedOut is the error of a request that took too long. It does not wrap the error of the context that ended the request: that
-// is not the caller's, for which errors.Is would take it.
+// timedOut is the error of a request that took too long. It does not wrap the error of the context that ended the
+// request: that is not the caller's, for which errors.Is would take it.
 func timedOut(after time.Duration, err error) error {
 	return fmt.Errorf("no response within %v: %v", after.Round(time.Millisecond), err)
 }
@@ -118,11 +119,11 @@ func replyOf[T any](response *response, read func([]byte) (*T, error)) reply[T] 
 	return reply[T]{data: data, header: response.Header}
 }
 
-// foreignType returns an error if the content type of a response is none of the service's: it is of something in its place, such
-// as the login page of a proxy.
+// foreignType returns an error if the content type of a response is none of the service's: it is of something in its
+// place, such as the login page of a proxy.
 func foreignType(response *response) error {
 	given := strings.ToLower(response.Header.Get("Content-Type"))
-	// As text it may be JSON all the same, which reading it tells.
+	// Text may still be JSON; parsing decides.
 	if given == "" || strings.HasPrefix(given, "application/") || strings.HasPrefix(given, "text/plain") {
 		return nil
 	}
@@ -141,8 +142,9 @@ func lostRequest[T any](err error) reply[T] {
 	return reply[T]{err: err, neverSent: neverSent, mistake: mistake}
 }
 
-// mistakeOf tells what is wrong with the address or the trust, if that is why there is no response, and whether that was found
-// before the request was sent. A commit may have been sent in other cases: something on the way may answer in its own way.
+// mistakeOf tells what is wrong with the address or the trust, if that is why there is no response, and whether that
+// was found before the request was sent. A commit may have been sent in other cases: something on the way may answer in
+// its own way.
 func mistakeOf(err error) (mistake string, neverSent bool) {
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
@@ -212,8 +214,8 @@ func (a reply[T]) lost() error {
 	switch {
 	case a.err != nil && !a.neverSent:
 		return a.err
-	// 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor does an error of a
-	// server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+	// 409: the same id is waiting for its verdict. The others do not reveal whether the commit was accepted. Nor does an
+	// error of a server other than Tribunal, such as the 503 of a proxy whose connection broke.
 	case slices.Contains([]int{409, 500, 502, 504}, a.status), a.status >= 500 && a.problem == nil:
 		return errors.New(a.refusalText())
 	}
@@ -256,8 +258,8 @@ func verdict(a reply[wire.TxnOutcome]) (Verdict, error) {
 	return verdictOf(outcome, replayed, a.header.Get("Traceparent"))
 }
 
-// decided returns the verdict of a commit from a reply. The commit was taken if the service has answered without an error: if
-// the answer cannot be understood, another request for its status would get the same.
+// decided returns the verdict of a commit from a reply. The commit was taken if the service has answered without an
+// error: if the answer cannot be understood, another request for its status would get the same.
 func decided(txnID string, a reply[wire.TxnOutcome]) (Verdict, error) {
 	found, err := verdict(a)
 	var unexpected *ServerMisbehaved

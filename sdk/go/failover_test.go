@@ -154,8 +154,8 @@ func works(kind string, ids []string, _ int) (int, string) {
 	return 200, `{"stores":[]}`
 }
 
-// deadEndpoint returns the URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the next
-// server.
+// deadEndpoint returns the URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the
+// next server.
 func deadEndpoint(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.2:0")

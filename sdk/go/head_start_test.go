@@ -114,8 +114,8 @@ func TestCallersThatWereAnsweredSlowlyAreInTheNextBatch(t *testing.T) {
 	nextBatches(t, 0)
 }
 
-// nextBatches submits items of 8 callers, and expects that many batches have all of them. The head start is that from the
-// second request on.
+// nextBatches submits items of 8 callers, and expects that many batches have all of them. The head start is that from
+// the second request on.
 func nextBatches(t *testing.T, headStart time.Duration) {
 	t.Helper()
 	// With one processor, a goroutine that yields lets all others run first, whatever else the machine does.

@@ -37,10 +37,11 @@ type delivered struct {
 	notTaken error
 }
 
-// A link is one connection of a commit stream, to one endpoint: lines out, replies in, each to the caller that waits for it.
+// A link is one connection of a commit stream, to one endpoint: lines out, replies in, each to the caller that waits
+// for it.
 //
-// Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same time
-// leave together. Every line that was written is answered exactly once, at the latest when the link is over.
+// Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same
+// time leave together. Every line that was written is answered exactly once, at the latest when the link is over.
 type link struct {
 	endpoint int
 	cancel   context.CancelFunc
@@ -162,8 +163,8 @@ func (l *link) write(txnID string, line []byte) (<-chan delivered, error) {
 	return comes, nil
 }
 
-// abandon arranges that left is called when a line has a reply that its caller does not wait for. It returns false if the
-// line has its reply already.
+// abandon arranges that left is called when a line has a reply that its caller does not wait for. It returns false if
+// the line has its reply already.
 func (l *link) abandon(txnID string, comes <-chan delivered, left func()) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()

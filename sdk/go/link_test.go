@@ -22,9 +22,9 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// scriptedStreams is a service whose streams follow a script: for each line its number and id, and what to answer. An empty
-// answer is none; one that ends with "!" ends the response. A request for a status is answered: committed. A status
-// other than 200 refuses the first stream.
+// scriptedStreams is a service whose streams follow a script: for each line its number and id, and what to answer. An
+// empty answer is none; one that ends with "!" ends the response. A request for a status is answered: committed. A
+// status other than 200 refuses the first stream.
 func scriptedStreams(
 	t *testing.T, version, status int, script func(stream, line int, id string) string,
 ) (*Client, *atomic.Int32) {

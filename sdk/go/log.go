@@ -50,8 +50,8 @@ type LogOptions struct {
 	// Log is the log that After belongs to: the [LogReader.LogID] of the reader that returned it. If the service's log has
 	// been salvaged or replaced since, reads fail with the code log_replaced. Empty accepts any log.
 	Log string
-	// Wait is how long Next waits for a record; 0 means 10 s, a negative value does not wait. Follow, which waits for further
-	// records in any case, takes 10 s then.
+	// Wait is how long Next waits for a record; 0 means 10 s, a negative value does not wait. Follow, which waits for
+	// further records in any case, takes 10 s then.
 	Wait time.Duration
 	// PageMax bounds the records of one response, at most 10,000; 0 is no bound.
 	PageMax int
@@ -65,13 +65,13 @@ const logWait = 10 * time.Second
 // reconnecting has the waits of Follow.
 var reconnecting = RetryPolicy{AttemptsMax: math.MaxInt, WaitMin: 20 * time.Millisecond, WaitMax: 2 * time.Second}
 
-// LogReader reads a store's log in order, from a stream that Next opens, and opens again if the connection is lost. Store
-// [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After and
-// Log.
+// LogReader reads a store's log in order, from a stream that Next opens, and opens again if the connection is lost.
+// Store [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as
+// After and Log.
 //
 // It is not safe for concurrent use: to end a Next that waits in another goroutine, end its context. A record counts as
-// read once it was returned, also if the loop over [LogReader.All] or [LogReader.Follow] ends there: to read one again that
-// could not be processed, create another reader with the LSN before.
+// read once it was returned, also if the loop over [LogReader.All] or [LogReader.Follow] ends there: to read one again
+// that could not be processed, create another reader with the LSN before.
 type LogReader struct {
 	_       noCopy
 	client  *Client
@@ -120,9 +120,9 @@ func (r *LogReader) Head() LSN { return r.head }
 // Close ends the stream. A reader that got io.EOF has none. The reader can be used again.
 func (r *LogReader) Close() { r.open.close() }
 
-// Next returns the next record, or io.EOF if none arrives in time; it may be called again after that. It retries while the
-// service is unavailable, within the client's RetryPolicy, for at most Wait and the client's Timeout. The stream stays open
-// between two calls; see [LogReader.Close].
+// Next returns the next record, or io.EOF if none arrives in time; it may be called again after that. It retries while
+// the service is unavailable, within the client's RetryPolicy, for at most Wait and the client's Timeout. The stream
+// stays open between two calls; see [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	wait := min(max(r.options.Wait, 0), durationMax)
 	return r.next(ctx, time.Now().Add(wait+r.client.options.Timeout))
@@ -217,8 +217,8 @@ func (r *LogReader) check() error {
 	return errors.Join(checkText("name of a store", r.store), checkText("log", r.options.Log))
 }
 
-// connect opens a stream if there is none. whole is set if that waits for records for all of the rest of the time that Next
-// may take.
+// connect opens a stream if there is none. whole is set if that waits for records for all of the rest of the time that
+// Next may take.
 func (r *LogReader) connect(ctx context.Context, asked, until time.Time, whole *bool) error {
 	if r.open.stream != nil {
 		return nil
@@ -240,8 +240,8 @@ func (r *LogReader) All(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, true)
 }
 
-// Follow yields records until the context ends or an error occurs. It outlives a restart of the service: it reconnects, with
-// waits of at most 2 s, until no endpoint could be reached for [LogOptions.ReconnectFor].
+// Follow yields records until the context ends or an error occurs. It outlives a restart of the service: it reconnects,
+// with waits of at most 2 s, until no endpoint could be reached for [LogOptions.ReconnectFor].
 func (r *LogReader) Follow(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, false)
 }

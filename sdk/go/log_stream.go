@@ -24,8 +24,8 @@ const (
 	lineBytesMax = 32 << 20
 )
 
-// logStream is the NDJSON stream of a store's log. It reads from the connection only when a line is requested, so a slow
-// reader slows down the stream, and memory stays bounded.
+// logStream is the NDJSON stream of a store's log. It reads from the connection only when a line is requested, so a
+// slow reader slows down the stream, and memory stays bounded.
 type logStream struct {
 	// what is streamed: the log, or the state image.
 	what string
@@ -146,8 +146,8 @@ func (s *logStream) line(ctx context.Context, until time.Time) (*logLine, error)
 	return line, nil
 }
 
-// text returns the bytes of the next line, which are valid until the call after. A line that has not arrived at a time that is
-// not zero interrupts the stream.
+// text returns the bytes of the next line, which are valid until the call after. A line that has not arrived at a time
+// that is not zero interrupts the stream.
 func (s *logStream) text(ctx context.Context, until time.Time) ([]byte, error) {
 	defer context.AfterFunc(ctx, s.cancel)()
 	defer s.silence.Stop()

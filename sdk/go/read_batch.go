@@ -28,7 +28,7 @@ func bytesOf(rows []wire.RowRead) int {
 
 // shared is what one caller gets from a request that it shares with others.
 type shared[T any] struct {
-	// reply is what a request of its own would have got.
+	// reply is what a request of its own would have received.
 	reply reply[T]
 	// refused is set if the request was refused because of its content: each caller has to send its own.
 	refused bool

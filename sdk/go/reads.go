@@ -29,8 +29,8 @@ type RowState struct {
 type RowReads struct {
 	// Applied is the epoch that the rows reflect: they include all of its commits, and none of later epochs.
 	Applied Epoch
-	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on another
-	// node; empty if the service is too old to return one.
+	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on
+	// another node; empty if the service is too old to return one.
 	Session string
 	// Rows has one result per row, in the order of the request.
 	Rows []RowState
@@ -68,8 +68,8 @@ type RangeRows struct {
 type RangeReads struct {
 	// Applied is the epoch that they reflect: all of it, and nothing of later ones.
 	Applied Epoch
-	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on another
-	// node; empty if the service is too old to return one.
+	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on
+	// another node; empty if the service is too old to return one.
 	Session string
 	// Ranges has one element for each range, in the order of the request.
 	Ranges []RangeRows
@@ -78,7 +78,7 @@ type RangeReads struct {
 // freshnessWaitDefault is how long the service waits for what a request must include, unless that says something else.
 const freshnessWaitDefault = 5 * time.Second
 
-// freshnessWait returns how long the service may wait for what a request must include.
+// freshnessWait returns how long the service may wait for the commits that a request must include.
 func freshnessWait(session *string, consistency *Consistency, wait time.Duration) time.Duration {
 	if wait == 0 && (session != nil || given(consistency) == Fresh) {
 		return freshnessWaitDefault
@@ -152,9 +152,9 @@ func (r readItem) group() string {
 	return fmt.Sprintf("%q %s", r.store, groupOf(r.body.Session, r.body.Consistency, r.body.WaitMs))
 }
 
-// ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
-// total. They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
-// the read may be queued and share a request; see [Options.NoCoalesce].
+// ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values
+// in total. They include every commit that its node acknowledged before the call. While other read requests are in
+// flight, the read may be queued and share a request; see [Options.NoCoalesce].
 func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*RowReads, error) {
 	return c.ReadRowsWith(ctx, store, rows, ReadOptions{})
 }
@@ -304,8 +304,9 @@ func (c *Client) rangesFrom(
 	return reads, fields.err
 }
 
-// page reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the
-// store: the range is compared with what was written after that, so older rows must not be returned.
+// page reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot
+// of the store: the commit compares the range with later writes only, so rows older than the snapshot must not be
+// returned.
 func (c *Client) page(ctx context.Context, store string, keys KeyRange, session string, snapshot Epoch) (*RowPage, error) {
 	reads, err := c.rangesFrom(ctx, store, []KeyRange{keys}, ReadOptions{Session: session}, snapshot)
 	if err != nil {
@@ -314,9 +315,9 @@ func (c *Client) page(ctx context.Context, store string, keys KeyRange, session 
 	return &RowPage{Applied: reads.Applied, RangeRows: reads.Ranges[0]}, nil
 }
 
-// current repeats a read while the service is unavailable, or has not applied the epoch that it must include: if it is 0, that of
-// this client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one. No
-// repetition begins after the time at which the read must have ended.
+// current repeats a read while the service is unavailable, or has not applied the epoch that it must include: if it is
+// 0, that of this client's latest commit to the store. A lagging node gets the commit's token and waits for it, unless
+// the caller named one. No repetition begins after the time at which the read must have ended.
 func (c *Client) current(
 	ctx context.Context, asked readItem, least Epoch, send func(readItem) (*wire.ReadResponse, error),
 ) (*wire.ReadResponse, error) {
@@ -343,7 +344,7 @@ func (c *Client) current(
 		}
 		var refused *ClientMistake
 		if !namesSession && asked.body.Session != nil && errors.As(err, &refused) && refused.Code() == sessionUnknown {
-			// The log that had this client's commits has been replaced.
+			// The log that contained this client's commits was replaced.
 			c.session.forget(*asked.body.Session)
 			asked.body.Session = nil
 			continue
@@ -449,8 +450,8 @@ func (t *Transaction) keep(names []rowName, found []wire.ReadRow) error {
 }
 
 // GetMany reads rows of an embedded store as [Transaction.Get] does, with one request for all rows that the transaction
-// has not read yet: at most 10,000 rows, with at most 8 MiB of values in total. The results are in the order of the keys;
-// nil is an absent row.
+// has not read yet: at most 10,000 rows, with at most 8 MiB of values in total. The results are in the order of the
+// keys; nil is an absent row.
 func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) ([]*Row, error) {
 	if err := t.enter(); err != nil {
 		return nil, err

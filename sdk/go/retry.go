@@ -51,8 +51,8 @@ func (p RetryPolicy) wait(failed int, asked time.Duration) (time.Duration, bool)
 	return min(asked, askedMax) + p.step(failed), true
 }
 
-// gaveUp is the error of a call whose context has ended: that of the context, and the text of why the attempt before failed, if
-// there was one. It does not wrap that reason, which may say that the request can be repeated.
+// gaveUp is the error of a call whose context has ended: that of the context, and the text of why the attempt before
+// failed, if there was one. It does not wrap that reason, which may say that the request can be repeated.
 func gaveUp(ctx context.Context, reason error) error {
 	if reason == nil || errors.Is(reason, ctx.Err()) {
 		return ctx.Err()

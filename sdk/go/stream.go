@@ -18,8 +18,8 @@ const (
 	streamBytesMax = 4 << 20
 	// streamLineBytesMax bounds a line: the service ends a stream with a longer one.
 	streamLineBytesMax = 1 << 20
-	// streamAttemptsMax is how often a commit that the only endpoint certainly did not take in is written: a stream may end
-	// at any time.
+	// streamAttemptsMax is how often a commit that the only endpoint certainly did not take in is written: a stream may
+	// end at any time.
 	streamAttemptsMax = 2
 )
 
@@ -34,17 +34,17 @@ type CommitStream struct {
 	closed bool
 }
 
-// CommitStream opens a stream of commits: for engines that commit all the time, and for whom a request each, or a batch,
-// is too slow. It sends nothing yet. Close it when it is no longer used: its connection lasts until then.
+// CommitStream opens a stream of commits: for engines that commit all the time, and for whom a request each, or a
+// batch, is too slow. It sends nothing yet. Close it when it is no longer used: its connection lasts until then.
 func (c *Client) CommitStream() *CommitStream {
 	return &CommitStream{client: c, window: window{commitsMax: streamCommitsMax, bytesMax: streamBytesMax}}
 }
 
-// Commit asks for the verdict of a prepared commit, as [Client.Commit] does. It waits before that while 1,024 commits, or
-// 4 MiB of them, wait for their verdicts. Commits that wait at the same time may be decided in any order. A commit with a
-// Traceparent is sent as a request of its own, because a stream has one trace context, and so is one of more than 1 MiB.
-// If the context ends, a commit that was written arrives all the same, and the error is *OutcomeUnknown; otherwise it is the
-// context's.
+// Commit asks for the verdict of a prepared commit, as [Client.Commit] does. It waits before that while 1,024 commits,
+// or 4 MiB of them, wait for their verdicts. Commits that wait at the same time may be decided in any order. A commit
+// with a Traceparent is sent as a request of its own, because a stream has one trace context, and so is one of more
+// than 1 MiB. If the context ends, a commit that was written arrives all the same, and the error is *OutcomeUnknown;
+// otherwise it is the context's.
 //
 // When the connection is lost, the commit is written to the next endpoint with the same id; if there is only one, or no
 // other answers, the outcome is requested by the id. Until it is known, Commit does not return.
@@ -105,9 +105,9 @@ func (s *CommitStream) openLink() (*link, error) {
 	return s.link, nil
 }
 
-// delivered writes a line and waits for its reply. With several endpoints, it is written again after each failure, within
-// the timeout and the time that the service may wait. The line leaves the window when it has its reply, or when its link is over: also if its caller does not wait
-// that long.
+// delivered writes a line and waits for its reply. With several endpoints, it is written again after each failure,
+// within the timeout and the time that the service may wait. The line leaves the window when it has its reply, or when
+// its link is over: also if its caller does not wait that long.
 func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte, wait time.Duration) (reply[wire.TxnOutcome], error) {
 	urls, timeout, begun := s.client.endpoints.urls, s.client.options.Timeout, time.Now()
 	whole := wait + timeout
@@ -177,8 +177,8 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 	return reply[wire.TxnOutcome]{err: ended[0], neverSent: true}, nil
 }
 
-// awaited waits for the reply to a line, at most for the timeout. A link that is silent for its share of that is cut if there are
-// other endpoints.
+// awaited waits for the reply to a line, at most for the timeout. A link that is silent for its share of that is cut if
+// there are other endpoints.
 func (s *CommitStream) awaited(
 	ctx context.Context, link *link, comes <-chan delivered, silent, timeout time.Duration,
 ) (delivered, error) {

@@ -44,8 +44,8 @@ type Row struct {
 	Version Version
 }
 
-// Decode reads the value into a variable, as json.Unmarshal does: integers are exact in an int64 or a json.Number, and in an
-// any up to 2^53. Decoding an absent row, which is nil, is a *Misuse.
+// Decode reads the value into a variable, as json.Unmarshal does: integers are exact in an int64 or a json.Number, and
+// in an any up to 2^53. Decoding an absent row, which is nil, is a *Misuse.
 func (r *Row) Decode(into any) error {
 	if r == nil {
 		return misuse("the row is absent: it is nil, and has no value to decode")
@@ -82,15 +82,16 @@ type seen struct {
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
 // not safe for concurrent use, and must not be copied: either is a *Misuse, after which it cannot be committed.
 //
-// From the call of [Transaction.Commit] on, or once the work of a [Client.Run] has returned, further writes and observations, and
-// reads of further rows, are a *Misuse: no verdict would cover them. What the transaction has read remains readable. A commit
-// that ends with an error which tells that nothing was decided, such as *Unavailable, opens the transaction again.
+// From the call of [Transaction.Commit] on, or once the work of a [Client.Run] has returned, further writes and
+// observations, and reads of further rows, are a *Misuse: no verdict would cover them. What the transaction has read
+// remains readable. A commit that ends with an error which tells that nothing was decided, such as *Unavailable, opens
+// the transaction again.
 //
-// Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without white
-// space, a []byte as a string in base64, and nil as null.
+// Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without
+// white space, a []byte as a string in base64, and nil as null.
 //
-// A write that cannot work (a value that JSON cannot represent, a second insert, one after the commit) is a *Misuse that [Transaction.Err],
-// [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
+// A write that cannot work (a value that JSON cannot represent, a second insert, one after the commit) is a *Misuse
+// that [Transaction.Err], [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
 type Transaction struct {
 	// Priority is a weight for conflict rules that use it, 0 to 255; nil is 100.
 	Priority *int32
@@ -239,8 +240,8 @@ func (t *Transaction) get(ctx context.Context, store, key string) (*Row, error) 
 }
 
 // Scan reads the first limit rows of start..end of an embedded store, own writes included, and observes the part of the
-// range that was read: if it returns fewer rows, there are no more. An empty end is the end of the store; a limit of 0 is
-// 1,000.
+// range that was read: if it returns fewer rows, there are no more. An empty end is the end of the store; a limit of 0
+// is 1,000.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -409,8 +410,8 @@ func (t *Transaction) Delete(store, key string) {
 	t.change(store, func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
 }
 
-// Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. It may be repeated: the
-// verdict is the same.
+// Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. It may be
+// repeated: the verdict is the same.
 func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
 	prepared, err := t.lastPrepared()
 	if err != nil {
@@ -434,7 +435,8 @@ func (t *Transaction) lastPrepared() (*PreparedCommit, error) {
 	return prepared, err
 }
 
-// Validate tells whether the transaction would commit now if it were alone; its verdict if it has one. It changes nothing.
+// Validate tells whether the transaction would commit now if it were alone; its verdict if it has one. It changes
+// nothing.
 func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -521,10 +523,11 @@ func (t *Transaction) prepare() (*PreparedCommit, error) {
 	return &PreparedCommit{TxnID: t.id, Request: request, Traceparent: t.Traceparent}, nil
 }
 
-// mustBeSent tells whether the commit has to name a row that was read. At Serializable, a range is compared with all writes
-// since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The other
-// levels need them: RepeatableRead compares no ranges, and at Snapshot, an Add to a row that was read is an update of it. A row
-// that is written is always named: in a store of declared existence, that it was read tells that it exists.
+// mustBeSent tells whether the commit has to name a row that was read. At Serializable, a range is compared with all
+// writes since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice.
+// The other levels need them: RepeatableRead compares no ranges, and at Snapshot, an Add to a row that was read is an
+// update of it. A written row is always named: in a store of declared existence, the read is evidence that the row
+// exists.
 func (t *Transaction) mustBeSent(name rowName) bool {
 	_, written := t.writes[name]
 	return written || !t.reads[name].inRange || t.isolation != Serializable
@@ -593,8 +596,8 @@ func without(names []rowName, name rowName) []rowName {
 	return kept
 }
 
-// row returns a row with a value of its own: its caller may change that, and later reads of the transaction return the same as
-// before.
+// row returns a row with a value of its own: its caller may change that, and later reads of the transaction return the
+// same as before.
 func row(key string, version Version, value json.RawMessage) *Row {
 	if value == nil {
 		return nil

@@ -24,8 +24,9 @@ func (t *Transaction) usable() error {
 var errShared = misuse("the transaction is used by two goroutines at the same time: have one wait for the other; " +
 	"GetMany reads several rows at once")
 
-// enter begins a call of the transaction. It returns why there must be none: Begin did not return it, or another call is under
-// way, whose reads and writes would be lost or mixed with those of this one. Then it cannot be committed any more.
+// enter begins a call of the transaction. It returns why there must be none: Begin did not return it, or another call
+// is under way, whose reads and writes would be lost or mixed with those of this one. Then it cannot be committed any
+// more.
 func (t *Transaction) enter() error {
 	if err := t.usable(); err != nil {
 		t.fail(err)

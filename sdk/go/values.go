@@ -44,8 +44,8 @@ func replacedIn(text []byte, value any) (string, bool) {
 	return notUTF8(reflect.ValueOf(value))
 }
 
-// notUTF8 finds a string in a value that json can encode and that is not UTF-8. It does not look into values that encode
-// themselves, such as json.RawMessage.
+// notUTF8 finds a string in a value that json can encode and that is not UTF-8. It does not look into values that
+// encode themselves, such as json.RawMessage.
 func notUTF8(value reflect.Value) (string, bool) {
 	if !value.IsValid() {
 		return "", false

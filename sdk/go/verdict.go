@@ -47,8 +47,8 @@ type Aborted struct {
 	TxnID string
 	// Epoch is the epoch that decided it.
 	Epoch Epoch
-	// Reason is one of wire.AbortReason, or another one of a newer service: read_conflict, write_conflict, range_conflict, row_exists,
-	// row_missing and so on.
+	// Reason is one of wire.AbortReason, or another one of a newer service: read_conflict, write_conflict, range_conflict,
+	// row_exists, row_missing and so on.
 	Reason string
 	// PluginCode is the code of an isolation validator, with reason plugin.
 	PluginCode int

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A window bounds commits that wait for their verdicts, in number and in bytes. One that is larger than the bound enters
-// when it is alone. First come, first served.
+// A window bounds commits that wait for their verdicts, in number and in bytes. One that is larger than the bound
+// enters when it is alone. First come, first served.
 type window struct {
 	commitsMax, bytesMax int
 

@@ -17,7 +17,7 @@ type pendingWrite struct {
 	or *int
 }
 
-// addedTo returns what an add leaves in a row, given the row's value.
+// addedTo returns the value that an add leaves in a row, given the row's value.
 func (w pendingWrite) addedTo(row json.RawMessage) (json.RawMessage, error) {
 	if row == nil {
 		if w.or == nil {
@@ -37,7 +37,7 @@ const (
 	present
 )
 
-// merge merges a further operation into the one before; nil if nothing is left to do.
+// merge merges another operation into the preceding one; nil if nothing is left to do.
 func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, error) {
 	if before == nil {
 		return &next, nil

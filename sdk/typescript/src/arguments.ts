@@ -3,7 +3,9 @@
 import { Misuse } from "./errors.js";
 import { nearest } from "./nearest.js";
 
-/** The longest time that a caller may set, milliseconds. A sum of several still fits a timer, which counts to 2^31 - 1. */
+/**
+ * The longest time that a caller may set, milliseconds. A sum of several still fits a timer, which counts to 2^31 - 1.
+ */
 const durationMsMax = 1_000_000_000;
 
 /** Returns a time in milliseconds. A timer would take `NaN`, text, or a number that is too large for no time at all. */
@@ -31,8 +33,8 @@ export function rowLimit(limit: unknown): number {
 export type OptionNames<T> = Readonly<Record<keyof T, true>>;
 
 /**
- * Returns the options of a call. Something else in their place, such as a list of stores or a signal, would be taken for
- * options without any content; `such` shows what they look like.
+ * Returns the options of a call. Something else in their place, such as a list of stores or a signal, would be taken
+ * for options without any content; `such` shows what they look like.
  */
 export function optionsOf<T extends object>(options: T, such: string, names: OptionNames<T>): T {
   const given: unknown = options;

@@ -41,8 +41,8 @@ export function beginItem(options: BeginOptions): BeginItem {
 }
 
 /**
- * Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
- * Without a list of stores, those that are read count, so that one that does not exist fails no other Begin.
+ * Returns the key of the Begins that can share snapshots: same stores, same freshness requirement, same wait. Without a
+ * list of stores, the stores that are read count, so that a missing one fails no other Begin.
  */
 export function groupOf({ body, stores, rows }: BeginItem): string {
   const read = stores === undefined ? [...new Set(rows.map(({ store }) => store))].sort() : [];

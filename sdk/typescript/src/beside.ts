@@ -3,7 +3,10 @@
 /** How many requests a batch makes for its single commits at a time. */
 const besideMax = 64;
 
-/** Calls a function for each of many items, of which a bounded number is under way. The results have the order of the items. */
+/**
+ * Calls a function for each of many items, of which a bounded number is under way. The results have the order of the
+ * items.
+ */
 export async function mapped<T, R>(items: readonly T[], call: (item: T, at: number) => Promise<R>): Promise<R[]> {
   const results: R[] = [];
   // Shared: each loop takes the next item that no other one has taken.

@@ -15,7 +15,9 @@ export class Bound {
     this.signal = signal;
   }
 
-  /** Waits before another attempt; throws the error of the latest one if there is none, or if a repetition cannot help. */
+  /**
+   * Waits before another attempt; throws the error of the latest one if there is none, or if a repetition cannot help.
+   */
   async pause(policy: RetryPolicy, failed: number, error: unknown): Promise<void> {
     const pause = error instanceof Unavailable ? waitMs(policy, failed, error.retryAfterMs) : undefined;
     if (pause === undefined || performance.now() + pause >= this.until) throw error;

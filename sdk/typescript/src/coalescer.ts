@@ -2,13 +2,16 @@
  * Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. Does not
  * interpret items, and never retries one.
  *
- * While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes longer
- * than the head start: one batch of everything that waits costs less than two, and its commits conflict less, because
- * their callers know the outcomes of the batch before. Callers await their own replies, so the requests of one session
- * stay in order.
+ * While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes
+ * longer than the head start: one batch of all queued items costs less than two, and its commits conflict less, because
+ * their callers know the outcomes of the preceding batch. Callers await their own replies, so the requests of one
+ * session stay in order.
  */
 
-/** How long a request is in flight before another may follow: the longest that an item waits because of a slow response. */
+/**
+ * How long a request is in flight before another may follow: the longest time that an item waits because of a slow
+ * response.
+ */
 export const headStartMs = 5;
 
 /** Calls back once all promises that are settled now, and those that follow from them, have been handled. */
@@ -53,11 +56,11 @@ interface Entry<Item, Reply> extends Terms {
 interface Group<Item, Reply> {
   readonly key: string;
   inFlight: number;
-  /** Requests that ended, and whose callers may be about to queue their next items. Until then nothing is sent. */
+  /** Completed requests whose callers may be about to queue their next items. Nothing is sent while there are any. */
   gathering: number;
   /** When the last request was sent. */
   sentAt: number;
-  /** Runs until another request may follow. */
+  /** Fires when another request may follow. */
   timer: ReturnType<typeof setTimeout> | undefined;
   queue: Entry<Item, Reply>[];
 }

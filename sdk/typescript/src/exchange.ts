@@ -11,12 +11,14 @@ export interface Exchanged<T> {
 }
 
 /**
- * What is wrong with the client's configuration, so that a retry cannot help: TLS refuses the certificate, or the address is `http`
- * where it should be `https`, or the other way round.
+ * What is wrong with the client's configuration, so that a retry cannot help: TLS refuses the certificate, or the
+ * address is `http` where it should be `https`, or the other way round.
  */
 export type Wrong = "certificate" | "scheme";
 
-/** A response of any status, or none. A refusal without a problem is not of the service, but of something in its place. */
+/**
+ * A response of any status, or none. A refusal without a problem is not of the service, but of something in its place.
+ */
 export type Reply<T> =
   | { readonly kind: "ok"; readonly data: T; readonly headers: Headers }
   | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined; readonly endpoint?: string }
@@ -46,10 +48,13 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
   return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined, ...endpoint };
 }
 
-/** Returns what is wrong with the content type of a success that is none of the service's, such as the login page of a proxy. */
+/**
+ * Returns what is wrong with the content type of a success that is none of the service's, such as the login page of a
+ * proxy.
+ */
 function foreignType({ ok, status, headers }: Response): string | undefined {
   const given = headers.get("content-type");
-  // As text it may be JSON all the same, which reading it tells.
+  // Text may still be JSON; parsing decides.
   if (!ok || given === null || /^(application\/|text\/plain)/i.test(given)) return undefined;
   return `status ${status} with content type \`${given}\`, which no answer of Tribunal has`;
 }
@@ -62,8 +67,8 @@ export function lostBy(reply: Reply<unknown>): string | undefined {
     case "none":
       return reply.neverSent ? undefined : reply.text;
     case "problem":
-      // 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor does an error of a
-      // server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+      // 409: the same id is waiting for its verdict. The others do not reveal whether the commit was accepted. Nor does
+      // an error of a server other than Tribunal, such as the 503 of a proxy whose connection broke.
       return [409, 500, 502, 504].includes(reply.status) || (reply.status >= 500 && reply.problem === undefined) ? refusalText(reply) : undefined;
   }
 }
@@ -103,8 +108,8 @@ function isProblem(body: unknown): body is Problem {
 const neverSentCodes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
 
 /**
- * What OpenSSL makes of a response without TLS. It does not tell that nothing was sent: something on the way may answer so
- * after the request.
+ * What OpenSSL makes of a response without TLS. It does not tell that nothing was sent: something on the way may answer
+ * so after the request.
  */
 const plainResponse = /wrong version number|packet length too long/;
 

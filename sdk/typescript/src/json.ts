@@ -19,7 +19,7 @@ export function copied(value: unknown): JsonValue {
   return JSON.parse(text) as JsonValue;
 }
 
-/** Copies a value that came from JSON, so that a caller who changes what it got changes nothing else. */
+/** Copies a value that came from JSON, so that a caller that changes its copy changes nothing else. */
 export function fresh(value: JsonValue): JsonValue {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(fresh);

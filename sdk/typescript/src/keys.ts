@@ -61,7 +61,10 @@ export function named(name: unknown): string {
   return name;
 }
 
-/** Percent-encodes the name of a store or consumer, or an id, for a segment of a path. Nothing, or dots, would lead to another resource. */
+/**
+ * Percent-encodes the name of a store or consumer, or an id, for a segment of a path. Nothing, or dots, would lead to
+ * another resource.
+ */
 export function segment(name: string): string {
   if (["", ".", ".."].includes(named(name))) throw new Misuse(`"${name}" cannot be the name of a store or consumer, or an id`);
   return percentEncoded(name);
@@ -89,7 +92,9 @@ export function keyOf(text: string | undefined, inBase64: string | undefined): K
   return inBase64 === undefined ? undefined : fromBase64(inBase64);
 }
 
-/** Tells whether a value is a `Uint8Array`, of another realm as well. Other views have elements or methods that differ. */
+/**
+ * Tells whether a value is a `Uint8Array`, of another realm as well. Other views have elements or methods that differ.
+ */
 export function isBytes(value: unknown): boolean {
   return Object.prototype.toString.call(value) === "[object Uint8Array]";
 }

@@ -11,7 +11,10 @@ interface Waiting {
   readonly fire: () => void;
 }
 
-/** By signal, while something waits for it: many calls may have the same one, and Node.js warns of more than ten listeners. */
+/**
+ * By signal, while something waits for it: many calls may have the same one, and Node.js warns of more than ten
+ * listeners.
+ */
 const waitingFor = new WeakMap<AbortSignal, Waiting>();
 
 /** Calls back when a signal fires that has not fired yet. Returns what ends that. */

@@ -1,11 +1,11 @@
 /**
- * The NDJSON stream of a store's log or state. Reads from the connection only when a line is requested, so a slow reader slows down
- * the stream, and memory stays bounded.
+ * The NDJSON stream of a store's log or state. Reads from the connection only when a line is requested, so a slow
+ * reader slows down the stream, and memory stays bounded.
  */
 
 import { ServerMisbehaved, Unavailable } from "./errors.js";
 
-/** Interval of heartbeats to request from the service, which may choose a shorter one, in milliseconds. */
+/** Heartbeat interval requested from the service, which may choose a shorter one, in milliseconds. */
 export const heartbeatMs = 5_000;
 /** After how long without a heartbeat a stream is given up: two of them, and the time of half another one. */
 export const silenceMsMax = 2.5 * heartbeatMs;
@@ -70,8 +70,8 @@ export class LineStream {
   }
 
   /**
-   * Returns the next line; `undefined` if it does not arrive within `waitMs`, after which the stream can be read on. Nothing
-   * can be read after an error.
+   * Returns the next line; `undefined` if it does not arrive within `waitMs`, after which the stream can be read on.
+   * Nothing can be read after an error.
    */
   async line(waitMs = Infinity): Promise<string | undefined> {
     const deadline = performance.now() + waitMs;

@@ -12,13 +12,15 @@ import { onAbort } from "./limit.js";
 import { sleep, waitMs } from "./retry.js";
 import type { WriteOp } from "./writes.js";
 
-/** How long the service waits for a record at most, in milliseconds. */
+/** Longest time that the service waits for a record, in milliseconds. */
 const streamWaitMsMax = 60_000;
 
 /** How long a call waits for a record by default, in milliseconds. */
 const recordWaitMs = 10_000;
 
-/** Longest wait before an iteration tries to reach the service again, in milliseconds, whatever the service asks for. */
+/**
+ * Longest wait before an iteration tries to reach the service again, in milliseconds, whatever the service asks for.
+ */
 const reconnectWaitMsMax = 2_000;
 
 type WireRecord = components["schemas"]["LogRecord"];
@@ -54,18 +56,21 @@ export interface LogOptions {
   /** Offset: the position of the last record that was processed. "0" reads from the beginning. */
   readonly after?: string | undefined;
   /**
-   * The log that `after` belongs to: the `logId` of the reader that returned it. If the service's log has been salvaged or
-   * replaced since, reads fail with the code `log_replaced`.
+   * The log that `after` belongs to: the `logId` of the reader that returned it. If the service's log has been salvaged
+   * or replaced since, reads fail with the code `log_replaced`.
    */
   readonly log?: string | undefined;
   /** Whether an iteration waits for further records (default) or stops at the end of the log. */
   readonly follow?: boolean | undefined;
-  /** How long `next` waits for a record, milliseconds; 10 s by default. An iteration that follows the log has the default for 0. */
+  /**
+   * How long `next` waits for a record, milliseconds; 10 s by default. An iteration that follows the log has the
+   * default for 0.
+   */
   readonly waitMs?: number | undefined;
   /**
-   * How long an iteration that follows the log tries to reach the service before it throws the last error, milliseconds; 5 minutes
-   * by default. An attempt that no failure precedes has `timeoutMs` of the client in any case, and with 0 it is the only one.
-   * `next` ends after its wait and `timeoutMs`.
+   * How long an iteration that follows the log tries to reach the service before it throws the last error,
+   * milliseconds; 5 minutes by default. An attempt that no failure precedes has `timeoutMs` of the client in any case,
+   * and with 0 it is the only one. `next` ends after its wait and `timeoutMs`.
    */
   readonly reconnectMs?: number | undefined;
   /** Maximum number of records of one response, at most 10,000; none by default. */
@@ -89,9 +94,9 @@ interface LogEvent {
 type Step = LogRecord | "further" | "idle" | "limit";
 
 /**
- * Reads a store's log in order, with `for await` or `next`, from a stream that it opens when it is read, and opens again if
- * the connection is lost. Store `offset` and `logId` together with the results of your processing. To resume, pass them as
- * `after` and `log`.
+ * Reads a store's log in order, with `for await` or `next`, from a stream that it opens when it is read, and opens
+ * again if the connection is lost. Store `offset` and `logId` together with the results of your processing. To resume,
+ * pass them as `after` and `log`.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
   readonly #channel: Channel;
@@ -146,9 +151,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /**
    * Returns the next record; `undefined` if none arrives within `wait` milliseconds. Retries while the service is
-   * unavailable, until the client's `timeoutMs` after the wait. The stream stays open between two calls; see `close`. A `wait` that is shorter than what the stream was
-   * opened with only returns what has arrived by then: 0 takes the records that are there already. To be called again only
-   * after the promise is settled.
+   * unavailable, until the client's `timeoutMs` after the wait. The stream stays open between two calls; see `close`. A
+   * `wait` that is shorter than what the stream was opened with only returns what has arrived by then: 0 takes the
+   * records that are there already. To be called again only after the promise is settled.
    */
   async next(wait = this.#waitMsDefault): Promise<LogRecord | undefined> {
     return this.#call(wait, false);
@@ -193,7 +198,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
         }
         signal?.throwIfAborted();
         if (this.#wasClosed()) continue;
-        // The service keeps the end of the wait that the stream was opened with; a shorter one is kept here.
+        // The service enforces the wait that the stream was opened with; a shorter one is enforced here.
         const isShort = wait < this.#stream.waitMs && !opened;
         const line = await this.#line(this.#stream, (isShort ? asked + wait : deadline) - performance.now());
         if (line === undefined && isShort) return undefined;
@@ -216,14 +221,14 @@ export class LogReader implements AsyncIterable<LogRecord> {
       if (typeof step === "object") return step;
       if (step === "further") continue;
       this.#end();
-      // If the stream had ended before this call, there may be records since.
+      // If the stream had ended before this call, there may be newer records.
       if (step === "idle" && opened && !capped) return undefined;
     }
   }
 
   /**
-   * Ends the stream, if one is open. A call of `next` that waits returns `undefined`, and an iteration ends. The reader can be
-   * used again.
+   * Ends the stream, if one is open. A call of `next` that waits returns `undefined`, and an iteration ends. The reader
+   * can be used again.
    */
   close(): void {
     this.#isClosed = true;
@@ -250,7 +255,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /** Returns how long an attempt to open a stream may take, in milliseconds. */
   #timeoutMs(deadline: number, follows: boolean): number {
-    // Only a loss begins the time to reconnect: the first attempt, and one after a stream that has ended, have the whole timeout.
+    // Only a loss begins the time to reconnect: the first attempt, and one after a stream that has ended, have the
+    // whole timeout.
     const due = follows ? (this.#lostAt ?? Infinity) + this.#reconnectMs : deadline;
     return Math.min(this.#channel.timeoutMs, Math.max(1, due - performance.now()));
   }
@@ -283,7 +289,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
     this.#refuseSecond();
-    // Only a stream that was opened without a wait tells where the log ends.
+    // Only a stream that was opened without a wait reports the end of the log.
     if (this.#options.follow === false) this.#end();
     this.#lostAt = undefined;
     const follows = this.#options.follow !== false;

@@ -1,4 +1,7 @@
-/** Batches of reads: joins the rows of several callers into one request, and splits the response into one part per caller. */
+/**
+ * Batches of reads: joins the rows of several callers into one request, and splits the response into one part per
+ * caller.
+ */
 
 import { headStartMs, type Bounds, type Coalescer, type Terms } from "./coalescer.js";
 import { ServerMisbehaved } from "./errors.js";
@@ -9,13 +12,13 @@ import type { components } from "./wire/schema.js";
 type WireRead = components["schemas"]["RowRead"];
 type WireRow = components["schemas"]["ReadRow"];
 
-/** What a row counts for beside its key, so that the limit in bytes limits the number of rows as well. */
+/** Bytes that a row counts for in addition to its key, so that the byte limit also bounds the number of rows. */
 const rowBytes = 128;
 
 /** Bounds of batched reads: 512 callers and 10,000 rows. */
 export const readBounds: Bounds = { inFlightMax: 2, headStartMs, itemsMax: 512, bytesMax: 10_000 * rowBytes };
 
-/** Larger reads are requests of their own: others would wait for the response, or be refused with it. */
+/** Larger reads are sent alone: other reads would wait for the response, or be refused with it. */
 export const bytesAlone = 1_000 * rowBytes;
 
 export function bytesOf(rows: readonly WireRead[]): number {

@@ -72,10 +72,10 @@ export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTe
   };
 }
 
-/** How long the service waits for what a request must include, unless that says something else; milliseconds. */
+/** Default time that the service waits for the commits that a request must include; milliseconds. */
 const waitMsDefault = 5_000;
 
-/** Returns how long the service may wait for what a request must include, milliseconds. */
+/** Returns how long the service may wait for the commits that a request must include, milliseconds. */
 export function waitMsOf({ session, consistency, wait_ms }: ReadTerms): number {
   return wait_ms ?? (session !== undefined || consistency === "fresh" ? waitMsDefault : 0);
 }
@@ -91,8 +91,8 @@ export interface RowReads<T = JsonValue> {
   /** The epoch that the rows reflect: they include all of its commits, and none of later epochs. */
   readonly applied: string;
   /**
-   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the service is too
-   * old to return one.
+   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the
+   * service is too old to return one.
    */
   readonly session: string | undefined;
   /** One result per row, in the order of the request. */
@@ -119,14 +119,14 @@ export interface RangeRows<T = JsonValue> {
 
 /** Ranges, all read at the same epoch. */
 export interface RangeReads<T = JsonValue> {
-  /** The epoch that they reflect: all of it, and nothing of later ones. */
+  /** The epoch that they reflect: they include all of its commits, and none of later epochs. */
   readonly applied: string;
   /**
-   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the service is too
-   * old to return one.
+   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the
+   * service is too old to return one.
    */
   readonly session: string | undefined;
-  /** One for each range, in the order of the request. */
+  /** One result per range, in the order of the request. */
   readonly ranges: readonly RangeRows<T>[];
 }
 

@@ -59,7 +59,10 @@ export async function stateOf<T>(channel: Channel, store: string, options: State
   }
 }
 
-/** Waits for the first line of an image. The signal and the end of the client end the stream, which its caller tells apart. */
+/**
+ * Waits for the first line of an image. The signal and the end of the client end the stream, which its caller tells
+ * apart.
+ */
 async function firstLine(channel: Channel, stream: LineStream, bound: Bound): Promise<string | undefined> {
   const closable = { close: (): void => { stream.close(); } };
   const unlisten = onAbort(bound.signal, closable.close);
@@ -83,7 +86,7 @@ export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {
   readonly kind: StateKind;
   /** Position in the log that the rows reflect: `after` of `LogOptions`. */
   readonly lsn: string;
-  /** The log that `lsn` is a position of: `log` of `LogOptions`. */
+  /** The log that `lsn` belongs to: `log` of `LogOptions`. */
   readonly log: string;
   readonly #channel: Channel;
   readonly #stream: LineStream;

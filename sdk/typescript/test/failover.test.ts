@@ -164,8 +164,8 @@ test("commits of a batch without an outcome are sent elsewhere", async () => {
   );
   const second = await endpoint(works);
   const client = clientOf([first.url, second.url]);
-  // The first commit goes alone; what comes while it is in flight is a batch. The clock stands still meanwhile: after the head
-  // start, which is short, the second commit would go alone as well.
+  // The first commit goes alone; what comes while it is in flight is a batch. The clock stands still meanwhile: after
+  // the head start, which is short, the second commit would go alone as well.
   const now = performance.now();
   const clock = mock.method(performance, "now", () => now);
   const sent = [0, 1, 2, 3].map(async () => commits(client));

@@ -1,4 +1,7 @@
-/** Iterations that follow a log, and calls of `next`, while no endpoint answers: how long they go on, and what ends them. */
+/**
+ * Iterations that follow a log, and calls of `next`, while no endpoint answers: how long they go on, and what ends
+ * them.
+ */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";

@@ -8,7 +8,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, type ClientOptions, type PreparedCommit } from "../src/index.js";
 
-/** A response: its status and its body, or its lines, or a page of something else; or none: the connection breaks, or stays silent. */
+/**
+ * A response: its status and its body, or its lines, or a page of something else; or none: the connection breaks, or
+ * stays silent.
+ */
 export type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | { readonly page: string; readonly type: string; readonly status?: number } | { readonly afterMs: number; readonly reply: Reply } | "lost" | "silent";
 
 /** Gets the kind of a request, the ids in it, and how many requests came before. */

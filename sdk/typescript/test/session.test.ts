@@ -1,4 +1,7 @@
-/** What requests must include: the snapshot of a scan, the own session and its end, and the time that the service waits for it. */
+/**
+ * What requests must include: the snapshot of a scan, the own session and its end, and the time that the service waits
+ * for it.
+ */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";

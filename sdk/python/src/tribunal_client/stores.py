@@ -79,7 +79,7 @@ def parse_stores(*, client: object, response: httpx.Response) -> list[StoreInfo]
 
 
 def _store_of(document: dict[str, Any]) -> StoreInfo:
-    # The generated reader refuses an `existence` that it does not know, because requests have the same ones.
+    # The generated reader refuses an unknown `existence`, because requests use the same type.
     info = WireInfo.from_dict({**document, "existence": "tracked"})
     config = info.adaptor_config
     return StoreInfo(
