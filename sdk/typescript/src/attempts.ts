@@ -14,7 +14,7 @@ export interface Attempt {
   readonly txnId: string | undefined;
   /** Absent if `error` is present. */
   readonly verdict: Verdict | undefined;
-  /** What the work threw, or why there is no verdict. */
+  /** Error of the work, or the reason why there is no verdict. */
   readonly error: unknown;
   /**
    * Wait before the next attempt, milliseconds; absent if this was the last. A signal that fires during the wait ends
@@ -38,7 +38,7 @@ export class Attempts {
     this.#report = report;
   }
 
-  /** Asks until the service is available. */
+  /** Repeats a request until the service is available. */
   async available<T>(ask: () => Promise<T>, txnId?: string): Promise<T> {
     for (;;) {
       try {
@@ -78,7 +78,7 @@ export class Attempts {
     await this.#pause({ txnId: txn.id, verdict }, verdict.retryAfterMs, error);
   }
 
-  /** Tells whether another attempt may pass. */
+  /** Returns whether another attempt may pass. */
   #mayPass(txn: Transaction, verdict: Aborted): boolean {
     // The client itself fenced the transaction after losing the request: the work was not refused.
     if (verdict.reason === "fenced") return true;

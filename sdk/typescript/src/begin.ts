@@ -54,7 +54,7 @@ export function mayShare({ body }: BeginItem): boolean {
   return body.ranges === undefined && bytesOf(body.read ?? []) <= bytesAlone;
 }
 
-/** Splits the response to several Begins: each gets an id and rows of its own. */
+/** Splits the response to several Begins: each one gets its own id and rows. */
 export function responses(begun: BeginResponse, union: Union): BeginResponse[] {
   return union.apart(begun.rows ?? []).map((rows, at) => ({ ...begun, rows, txn_id: at === 0 ? begun.txn_id : idBeside(begun.txn_id) }));
 }

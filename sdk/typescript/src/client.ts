@@ -44,14 +44,14 @@ export interface Offset {
 /** State of a transaction: its verdict, or why there is none. */
 export type TxnStatus = Verdict | { readonly status: "in_flight" | "unknown" | "unknown_expired"; readonly txnId: string };
 
-/** The work of `run`. It may run several times, so its only effects must be on its transaction. */
+/** The work of `run`. It may run several times, so it must have no effects except on its transaction. */
 export type Work<T> = (txn: Transaction) => Promise<T> | T;
 
 /** A Begin and its bound. */
 type BoundBegin = BeginItem & { readonly bound: Bound };
 
 declare global {
-  /** As in `lib.esnext.disposable`, which a program that uses the client may lack. */
+  /** As in `lib.esnext.disposable`, which the caller's program may lack. */
   interface SymbolConstructor {
     readonly dispose: unique symbol;
     readonly asyncDispose: unique symbol;
@@ -95,11 +95,10 @@ export class Client {
   }
 
   /**
-   * Ends log streams and the requests that are under way: a commit that has been sent and waits for its verdict is
-   * rejected with `OutcomeUnknown`. Other calls are rejected with a `Misuse`, as later ones are, and so is a commit
-   * that is still queued, which is not sent. A call of `next` of a log reader returns `undefined`, and an iteration
-   * over a log ends; one over a state image is rejected, so that it does not look complete. Await what is to be
-   * finished before.
+   * Ends log streams and the requests in flight: a commit that has been sent and waits for its verdict is rejected with
+   * `OutcomeUnknown`. Other calls are rejected with a `Misuse`, as later ones are, and so is a commit that is still
+   * queued, which is not sent. A call of `next` of a log reader returns `undefined`, and an iteration over a log ends;
+   * one over a state image is rejected, so that it does not look complete. Await calls that must finish before closing.
    */
   close(): void {
     this.channel.close();
@@ -144,15 +143,15 @@ export class Client {
     return txn;
   }
 
-  /** Returns the request of a Begin; unless its caller has named a session, with this client's own. */
+  /** Returns the request of a Begin; with this client's own session unless the caller named one. */
   #withOwn({ body, stores }: BeginItem): BeginItem["body"] {
     const own = body.session ?? this.#session?.token(stores);
     return own === undefined ? { ...body } : { ...body, session: own };
   }
 
   /**
-   * Sends Begins of one group as one request. The session is taken now: it covers what each had committed before its
-   * call.
+   * Sends Begins of one group as one request. The session is taken now: it covers every commit that a caller made
+   * before its call.
    */
   async #sendBegins(items: readonly BoundBegin[]): Promise<Shared<BeginResponse>[]> {
     const union = new Union(items.map(({ body }) => body.read ?? []));
@@ -197,7 +196,7 @@ export class Client {
       firstAttemptMs ??= timeOf(txn.id);
       const [value, prepared] = await attempts.work(txn, () =>
         unlessAborted(signal, (async () => {
-          // It may have fired since the Begin.
+          // The signal may have fired since the Begin.
           signal?.throwIfAborted();
           return [await work(txn), txn.closed()] as const;
         })()),
@@ -263,8 +262,8 @@ export class Client {
   }
 
   /**
-   * Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. Those that an
-   * endpoint could not decide go to the next one.
+   * Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. Commits that an
+   * endpoint could not decide move to the next one.
    */
   async #sendBatch(items: readonly CommitItem[]): Promise<readonly Reply<TxnOutcome>[]> {
     const each = async (): Promise<Reply<TxnOutcome>[]> => Promise.all(items.map((item) => this.#sendCommit(item)));
@@ -300,9 +299,9 @@ export class Client {
   }
 
   /**
-   * Asks for many verdicts in one request. The results have the order of the commits; an error of one commit takes its
+   * Submits many commits in one request. The results have the order of the commits; an error of one commit takes its
    * place. A `traceparent` is sent if all commits have the same one. Takes no signal. The outcomes of lost commits are
-   * requested within one `resolveTimeoutMs` for all.
+   * queried within one `resolveTimeoutMs` for all.
    */
   async batch(commits: readonly PreparedCommit[]): Promise<(Verdict | ClientMistake | Unavailable | OutcomeUnknown)[]> {
     list(commits, "a list of commits").forEach(checkCommit);
@@ -321,7 +320,7 @@ export class Client {
       }),
     );
     const reply = inDoubt(whole, call.maybeTaken);
-    // The other form of the response, NDJSON, is for requests in NDJSON.
+    // The service answers in NDJSON only if the request is in NDJSON.
     const results = reply.kind === "ok" ? (reply.data as Partial<components["schemas"]["BatchCommitResponse"]> | null)?.results : undefined;
     const isUnclear = reply.kind === "ok" && results?.length !== commits.length;
     const lost = isUnclear ? `${results?.length ?? "no"} results for ${commits.length} commits` : lostBy(reply);
@@ -381,8 +380,8 @@ export class Client {
   }
 
   /**
-   * Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if the
-   * id has one. Changes nothing.
+   * Returns whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if
+   * the id has one. Changes nothing.
    */
   async validate(prepared: PreparedCommit): Promise<TxnOutcome> {
     checkCommit(prepared);
@@ -431,8 +430,8 @@ export class Client {
   }
 
   /**
-   * Requests the state of a store at a position of its log, for a copy that has no position in it: the rows first, then
-   * the log after `lsn`. The rows are streamed while the image is iterated over; see `StateImage`.
+   * Requests the state of a store at a position of its log, to start a copy: first the rows, then the log after `lsn`.
+   * The rows are streamed while the image is iterated over; see `StateImage`.
    */
   async state<T = JsonValue>(store: string, options: StateOptions = {}): Promise<StateImage<T>> {
     return stateOf<T>(this.channel, store, options);
@@ -495,7 +494,7 @@ export class Client {
     settled(await this.channel.ask<unknown>((signal, wire) => wire.DELETE("/v1/consumers/{name}", { params: { path }, signal })));
   }
 
-  /** Returns until when to request the outcome of a commit that was just lost. */
+  /** Returns the deadline for querying the outcome of a commit that was just lost. */
   #resolveDeadline(): number {
     return performance.now() + this.#resolveTimeoutMs;
   }
@@ -533,10 +532,10 @@ export class Client {
   }
 }
 
-/** What the options of `begin` and `run` look like. */
+/** Example of the options of `begin` and `run`. */
 const beginSuch = '{ stores: ["kv"] }';
 
-/** Returns the error of one commit as its result. */
+/** Returns the result of one commit; its error becomes the result. */
 async function inPlace(
   find: () => Verdict | Promise<Verdict>,
 ): Promise<Verdict | ClientMistake | Unavailable | OutcomeUnknown> {

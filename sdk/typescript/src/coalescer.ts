@@ -14,7 +14,7 @@
  */
 export const headStartMs = 5;
 
-/** Calls back once all promises that are settled now, and those that follow from them, have been handled. */
+/** Calls back once all settled promises, and those that they settle in turn, have been handled. */
 const afterCallers: (then: () => void) => void =
   (globalThis as { setImmediate?: typeof setImmediate }).setImmediate ?? ((then) => setTimeout(then, 0));
 
@@ -88,7 +88,7 @@ export class Coalescer<Item, Reply> {
     });
   }
 
-  /** Sends what is queued as soon as a request may follow those in flight. */
+  /** Sends the queued items as soon as a request may follow those in flight. */
   #dispatch(group: Group<Item, Reply>): void {
     while (group.gathering === 0 && group.queue.length > 0 && group.inFlight < this.#bounds.inFlightMax) {
       const waitMs = group.sentAt + this.#bounds.headStartMs - performance.now();
@@ -104,7 +104,7 @@ export class Coalescer<Item, Reply> {
     }
   }
 
-  /** Takes items off the queue whose callers no longer wait. */
+  /** Removes queued items whose callers no longer wait. */
   #drop(group: Group<Item, Reply>): void {
     for (const { signal, fail } of group.queue) if (signal?.aborted === true) fail(signal.reason);
     group.queue = group.queue.filter(({ signal }) => signal?.aborted !== true);
@@ -138,7 +138,7 @@ export class Coalescer<Item, Reply> {
     clearTimeout(group.timer);
   }
 
-  /** Lets callers that were just answered queue their next items, until the queue no longer grows. */
+  /** Lets just-answered callers queue their next items, until the queue no longer grows. */
   async #letCallersQueue(group: Group<Item, Reply>): Promise<void> {
     group.gathering++;
     for (let queued = 0, unchanged = 0; unchanged < 2; ) {

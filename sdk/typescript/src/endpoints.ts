@@ -53,7 +53,7 @@ export class Endpoints {
     return inTurn.find((at) => !this.#cools(at)) ?? inTurn[0];
   }
 
-  /** Tells whether an allowed endpoint has not failed recently. */
+  /** Returns whether an allowed endpoint has not failed recently. */
   hasRested(isAllowed: (at: number) => boolean): boolean {
     return this.urls.some((_, at) => isAllowed(at) && !this.#cools(at));
   }

@@ -51,8 +51,8 @@ export function failureOf(reply: Reply<unknown>): Failure | undefined {
 }
 
 /**
- * Returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does not
- * tell what became of that.
+ * Returns the reply to a commit of which another endpoint may have accepted a copy: a refusal of this copy does not
+ * reveal the fate of the other.
  */
 export function inDoubt<T>(reply: Reply<T>, maybeTaken: boolean): Reply<T> {
   if (!maybeTaken || reply.kind === "ok") return reply;
@@ -123,7 +123,8 @@ export class Failover {
   }
 
   /**
-   * Records how the latest attempt ended. Returns whether its reply is that of the call, and no other is to be tried.
+   * Records how the latest attempt ended. Returns whether its reply is the call's reply, so that no other attempt
+   * follows.
    */
   isOver(failure: Failure | undefined): boolean {
     if (failure === undefined) {

@@ -15,10 +15,13 @@ export interface ClientOptions {
   readonly clientName?: string | undefined;
   /**
    * Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default.
-   * Several endpoints share it. It bounds a read as a whole, its repetitions included.
+   * Several endpoints share it. It bounds a whole read, including its retries.
    */
   readonly timeoutMs?: number | undefined;
-  /** How long to request the outcome of a lost commit before `OutcomeUnknown`, in milliseconds; 30 s by default. */
+  /**
+   * How long to query the outcome of a lost commit before failing with `OutcomeUnknown`, in milliseconds; 30 s by
+   * default.
+   */
   readonly resolveTimeoutMs?: number | undefined;
   /**
    * How long an endpoint may take to answer a request, beyond the request's own wait, before the client tries an
@@ -37,7 +40,7 @@ export interface ClientOptions {
   readonly coalesce?: boolean | undefined;
   /** Called at the end of each attempt of `run`. Must not throw. */
   readonly onAttempt?: ((attempt: Attempt) => void) | undefined;
-  /** Replaces the global `fetch`, and with it `caFile`. */
+  /** Replaces the global `fetch`, and `caFile` with it. */
   readonly fetch?: ((request: Request) => Promise<Response>) | undefined;
 }
 

@@ -25,12 +25,12 @@ export function bytesOf(rows: readonly WireRead[]): number {
   return rows.reduce((sum, { key = "", key_b64 = "" }) => sum + rowBytes + key.length + key_b64.length, 0);
 }
 
-/** What one caller gets from a request that it shares with others: its part, or that it has to send its own. */
+/** The result of one caller of a shared request: its part, or that it has to send its own request. */
 export type Shared<T> = { readonly part: T } | "refused";
 
 /**
  * Splits the reply to a request of several callers. If the service refused it because of its content, such as rows with
- * more than 8 MiB or one invalid key, each has to send its own. Throws the error that all of them get.
+ * more than 8 MiB or one invalid key, each caller has to send its own. Throws the error that all callers get.
  */
 export function parts<Answer, Part>(reply: Reply<Answer>, count: number, apart: (answer: Answer) => Part[]): Shared<Part>[] {
   if (count > 1 && reply.kind === "problem" && [400, 413, 422].includes(reply.status)) return Array.from({ length: count }, () => "refused");
@@ -54,7 +54,7 @@ export async function submitted<Item, Part>(
 export class Union {
   /** The rows to request. */
   readonly rows: WireRead[] = [];
-  /** For each caller, where its rows are among them. */
+  /** For each caller, the places of its rows in `rows`. */
   readonly #places: number[][];
 
   /** Joins the rows of callers. A row that two callers know in different versions is requested twice. */

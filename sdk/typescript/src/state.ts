@@ -1,4 +1,4 @@
-/** State images: the rows of a store at a position of its log, from which a copy that has no position begins. */
+/** State images: the rows of a store at a position of its log, from which a new copy starts. */
 
 import { signalOf, type OptionNames } from "./arguments.js";
 import { Bound, leftMs } from "./bound.js";
@@ -14,7 +14,7 @@ import type { components } from "./wire/schema.js";
 /** Where a store's state is: in the rows of the image, in the store's own storage, or only in its log. */
 export type StateKind = "rows" | "storage" | "log";
 
-/** A line of an image that is no row: the first one, `state`, or the last one, `end` or `failed`. */
+/** A line of an image that is not a row: the first one, `state`, or the last one, `end` or `failed`. */
 interface StateEvent {
   readonly event?: string;
   readonly kind?: StateKind;
@@ -45,7 +45,7 @@ export async function stateOf<T>(channel: Channel, store: string, options: State
     try {
       stream = await channel.openState(path, leftMs([bound]), signal);
       const line = await firstLine(channel, stream, bound);
-      // What ends the image listens from its creation on.
+      // The image itself listens to the signal once it is created.
       signal?.throwIfAborted();
       channel.throwIfClosed();
       if (line === undefined) throw new Unavailable("the state image has no first line");
@@ -60,8 +60,8 @@ export async function stateOf<T>(channel: Channel, store: string, options: State
 }
 
 /**
- * Waits for the first line of an image. The signal and the end of the client end the stream, which its caller tells
- * apart.
+ * Waits for the first line of an image. The signal and the end of the client end the stream; the caller distinguishes
+ * them.
  */
 async function firstLine(channel: Channel, stream: LineStream, bound: Bound): Promise<string | undefined> {
   const closable = { close: (): void => { stream.close(); } };
@@ -90,7 +90,7 @@ export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {
   readonly log: string;
   readonly #channel: Channel;
   readonly #stream: LineStream;
-  /** What the end of the client calls. */
+  /** Called when the client is closed. */
   readonly #closable = { close: (reason: Misuse): void => { this.#end(reason); } };
   readonly #unlisten: () => void;
   /** Why no more rows can be read. */
@@ -162,7 +162,7 @@ function parsed(line: string): StateEvent {
     const found: unknown = JSON.parse(line);
     if (typeof found === "object" && found !== null) return found;
   } catch {
-    // The text is the same.
+    // Falls through: both cases have the same error.
   }
   throw new ServerMisbehaved("a line of the state image cannot be parsed");
 }

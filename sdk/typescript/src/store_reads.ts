@@ -1,4 +1,4 @@
-/** Reads of embedded stores: batches them, and repeats them until they include what they must. */
+/** Reads of embedded stores: batches them, and repeats them until they include the required commits. */
 
 import { list } from "./arguments.js";
 import { Bound, leftMs } from "./bound.js";
@@ -53,7 +53,7 @@ export class StoreReads {
     this.#coalescer = coalesces ? new Coalescer(readBounds, (items) => this.#send(items)) : undefined;
   }
 
-  /** Reads rows, which other reads may share a request with. */
+  /** Reads rows, possibly in a request that other reads share. */
   async rows<T>(store: string, rows: readonly RowRead[], options: ReadOptions): Promise<RowReads<T>> {
     const own = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)) };
     const checked = readOptions(options);
@@ -94,7 +94,7 @@ export class StoreReads {
     return parts(reply, items.length, ({ rows, ...rest }) => union.apart(rows ?? []).map((own) => ({ ...rest, rows: own })));
   }
 
-  /** Makes one request. The signal of a single caller ends it; others still wait for a request that they share. */
+  /** Makes one request. The signal of its only caller ends it; other callers still wait for a shared one. */
   async #read(store: string, body: ReadRequest, bounds: readonly Bound[]): Promise<Reply<ReadResponse>> {
     const stop = bounds.length === 1 ? bounds[0]?.signal : undefined;
     return this.#channel.ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), waitMsOf(body), leftMs(bounds), stop);

@@ -57,7 +57,7 @@ interface Seen {
   readonly version: string | undefined;
   /** Known only for rows that were read through this transaction. */
   readonly value: JsonValue | undefined;
-  /** Seen by a scan, which has observed its range as well. */
+  /** Whether a scan read the row: it has observed its range as well. */
   readonly inRange?: boolean;
 }
 
@@ -86,7 +86,7 @@ export class Transaction {
   /** The stores that Begin named; absent for all stores of the namespace. */
   readonly #stores: readonly string[] | undefined;
   readonly #epoch: string | undefined;
-  /** Token of what the snapshots include. */
+  /** Token of the commits that the snapshots include. */
   readonly #session: string | undefined;
   /** First reads; later reads of a row return the same. By store, then by the key's identity. */
   readonly #reads = new Map<string, Map<string, Seen>>();
@@ -103,8 +103,8 @@ export class Transaction {
   /** Why further reads and writes are refused: no verdict would cover them. */
   #closed: string | undefined;
   /**
-   * Whether some commit of the transaction may have been taken. It stays closed then, whatever a repeated one ends
-   * with.
+   * Whether a commit of the transaction may have been accepted. The transaction then stays closed, whatever the result
+   * of a repeated commit.
    */
   #inDoubt = false;
 
@@ -152,8 +152,8 @@ export class Transaction {
   }
 
   /**
-   * Reads rows of an embedded store as `get` does, in one request for all that are not known yet; at most 10,000 with
-   * values of at most 8 MiB. The results have the order of the keys.
+   * Reads rows of an embedded store as `get` does, with one request for all rows that are not known yet; at most 10,000
+   * with values of at most 8 MiB. The results have the order of the keys.
    */
   async getMany<T = JsonValue>(store: string, keys: readonly Key[], options: SignalOptions = {}): Promise<(Row<T> | undefined)[]> {
     const signal = signalOf(options, "{ signal }", signalNames);
@@ -193,7 +193,7 @@ export class Transaction {
     return found;
   }
 
-  /** Tells whether `get` needs no request. */
+  /** Returns whether `get` needs no request. */
   #knows(store: string, id: string): boolean {
     const own = this.#writes.get(store)?.get(id)?.write;
     const seen = this.#reads.get(store)?.get(id);
@@ -259,7 +259,7 @@ export class Transaction {
     return written.filter(([, { key }]) => !isBefore(key, start) && (end === undefined || isBefore(key, end)));
   }
 
-  /** Counts the rows of a range of which these were found, own writes included. */
+  /** Counts the rows of a range: the rows found, and own writes. */
   #count(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): number {
     let count = found.size;
     for (const [id, { write }] of this.#writtenIn(store, start, end)) {
@@ -269,7 +269,7 @@ export class Transaction {
     return count;
   }
 
-  /** Lists the keys of a range of which these rows were found, own writes included, in order. */
+  /** Lists the keys of a range in order: the rows found, and own writes. */
   #keysIn(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): Key[] {
     const keys = new Map([...found].map(([id, { key }]) => [id, key]));
     const written = this.#writtenIn(store, start, end);
@@ -341,17 +341,15 @@ export class Transaction {
     return this.#reads.size === 0 && this.#ranges.size === 0;
   }
 
-  /**
-   * What the transaction has read: equal for two transactions that read the same versions of the same rows. @internal
-   */
+  /** The transaction's read set: equal for two transactions that read the same versions of the same rows. @internal */
   get versionsRead(): string {
     const read = [...this.#reads].flatMap(([store, rows]) => [...rows].map(([id, { version }]) => JSON.stringify([store, id, version])));
     return read.sort().join();
   }
 
   /**
-   * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on,
-   * further writes, and reads of further rows, are a `Misuse`, unless every commit ends with an error that means that
+   * Requests the verdict. If the reply is lost, the verdict is queried by the transaction's id. From the call on,
+   * further writes and reads of further rows are a `Misuse`, unless every commit ends with an error that means that
    * nothing was decided.
    */
   async commit(options: CommitOptions = {}): Promise<Verdict> {
@@ -370,7 +368,7 @@ export class Transaction {
     }
   }
 
-  /** @internal Creates the last commit request: further reads and writes are refused, whatever it ends with. */
+  /** @internal Creates the last commit request: further reads and writes are refused, whatever its result. */
   closed(): PreparedCommit {
     const prepared = this.prepare();
     this.#closed ??= beingCommitted;
@@ -384,7 +382,7 @@ export class Transaction {
     return verdict;
   }
 
-  /** Refuses a store that the service would refuse in the commit, after all of the work. */
+  /** Refuses a store that the service would refuse only in the commit, after all of the work. */
   #mustBeNamed(store: string): void {
     if (this.#stores?.includes(named(store)) === false) {
       throw new Misuse(`Begin did not name the store \`${store}\`: add it to \`stores\` (${this.#stores.join(", ")})`);
@@ -395,7 +393,7 @@ export class Transaction {
     if (this.#closed !== undefined) throw new Misuse(this.#closed);
   }
 
-  /** Tells whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing. */
+  /** Returns whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing. */
   async validate(): Promise<TxnOutcome> {
     return this.#client.validate(this.prepare());
   }
@@ -436,7 +434,7 @@ export class Transaction {
   }
 
   /**
-   * Tells whether the commit has to name a row that was read. At `serializable`, a range is compared with all writes
+   * Returns whether the commit has to name a row that was read. At `serializable`, a range is compared with all writes
    * since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The
    * other levels need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is
    * an update of it. A written row is always named: in a store of declared existence, the read is evidence that the row
@@ -473,9 +471,9 @@ export class Transaction {
 const beingCommitted =
   "the commit of the transaction is under way, or its outcome is unknown: no verdict would cover this read or write, so await reads and writes before";
 
-/** Tells whether a commit that ended with this error has not been taken. */
+/** Returns whether a commit that ended with this error was not accepted. */
 function isUndecided(error: unknown, signal: AbortSignal | undefined): boolean {
-  // `body_mismatch`: an earlier commit with another body has been taken.
+  // `body_mismatch`: an earlier commit with another body was accepted.
   if (error instanceof ClientMistake) return error.code !== "body_mismatch";
   return error instanceof Unavailable || error instanceof Misuse || (signal?.aborted === true && error === signal.reason);
 }
@@ -490,10 +488,7 @@ function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string
   return found;
 }
 
-/**
- * Makes a row that belongs to the caller, who may change it: the transaction keeps its own for later reads and the
- * commit.
- */
+/** Makes a row for the caller, which may change it: the transaction keeps its own for later reads and the commit. */
 function row<T>(key: Key, version: string | undefined, value: JsonValue | undefined): Row<T> | undefined {
   if (value === undefined) return undefined;
   return { key: typeof key === "string" ? key : new Uint8Array(key), version, value: fresh(value) as T };

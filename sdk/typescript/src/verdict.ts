@@ -58,7 +58,7 @@ export interface Aborted {
 /** A verdict, distinguished by its `status`. */
 export type Verdict = Committed | Aborted;
 
-/** One thing that defeated a transaction. */
+/** A row or range that defeated a transaction. */
 export interface Conflict {
   readonly store: string;
   /** The row's key, or the range's start. */
@@ -142,8 +142,8 @@ export function verdict(reply: Reply<TxnOutcome>): Verdict {
 }
 
 /**
- * Returns the verdict of a commit. The commit was taken if the service has answered without an error: if the answer
- * cannot be understood, another request for its status would get the same.
+ * Returns the verdict of a commit. The commit was accepted if the service answered without an error: if the answer
+ * cannot be understood, a status request would get the same answer.
  */
 export function decided(txnId: string, reply: Reply<TxnOutcome>): Verdict {
   try {

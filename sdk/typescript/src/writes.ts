@@ -59,7 +59,7 @@ export function merge(before: PendingWrite | undefined, next: PendingWrite, row:
   }
 }
 
-/** Returns how a row is written that is replaced after a write. */
+/** Returns the operation that replaces a row after a preceding write. */
 function replaced(before: PendingWrite): WriteOp {
   if (before.op !== "add") return before.op;
   return before.or === undefined ? "update" : "put";

@@ -13,7 +13,7 @@ const nowhere = "http://127.0.0.1:1";
 /** What a caller without types may pass. */
 const wrong = <T>(value: unknown): T => value as T;
 
-/** Tells whether an error is a misuse whose message has this. */
+/** Returns whether an error is a misuse whose message has this. */
 const misuse = (text: string) => (error: unknown): boolean => error instanceof Misuse && error.message.includes(text);
 
 test("an API key that no header can have is a misuse", () => {
