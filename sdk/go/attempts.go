@@ -14,7 +14,7 @@ type Attempt struct {
 	TxnID string
 	// Verdict is nil if there is an error.
 	Verdict Verdict
-	// Err is the error of the work, or why there is no verdict.
+	// Err is the error of the work, or the reason why there is no verdict.
 	Err error
 	// Last is set if no attempt follows.
 	Last bool
@@ -22,28 +22,28 @@ type Attempt struct {
 	Wait time.Duration
 }
 
-// refusedRow is the refusal of a row: its epoch, and the versions that the attempt had read.
+// refusedRow is a refusal of a row: its epoch, and the versions that the attempt had read.
 type refusedRow struct {
 	epoch Epoch
 	read  map[rowName]Version
 }
 
-// attempts counts the attempts of one Run against a policy and reports each.
+// attempts counts the attempts of one Run against a policy, and reports each one.
 type attempts struct {
 	policy RetryPolicy
 	report func(Attempt)
 	// refused has the rows that were refused as existing or missing.
 	refused map[rowName]refusedRow
 	count   int
-	// before is the error of the attempt before.
+	// before is the error of the preceding attempt.
 	before error
 }
 
-// available asks until the service is available.
+// available repeats a request until the service is available.
 func (a *attempts) available(ctx context.Context, txnID string, ask func() error) error {
 	for {
 		err := ask()
-		// The error itself tells that nothing was decided, not what it wraps.
+		// Only the error itself means that nothing was decided, not an error that it wraps.
 		unavailable, isUnavailable := err.(*Unavailable)
 		switch {
 		case err == nil:
@@ -82,7 +82,7 @@ func (a *attempts) aborted(ctx context.Context, txn *Transaction, verdict *Abort
 	return a.pause(ctx, ended, verdict.RetryAfter, err)
 }
 
-// mayPass tells whether another attempt may pass.
+// mayPass reports whether another attempt may pass.
 func (a *attempts) mayPass(txn *Transaction, verdict *Aborted) bool {
 	if verdict.Reason == "fenced" {
 		// The client itself fenced the transaction after losing the request: the work was not refused.

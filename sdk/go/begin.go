@@ -37,7 +37,7 @@ type BeginOptions struct {
 	Ranges map[string][]KeyRange
 }
 
-// check returns why the options cannot be used.
+// check returns an error if the options cannot be used.
 func (o BeginOptions) check() error {
 	for _, ranges := range o.Ranges {
 		for _, keys := range ranges {
@@ -60,13 +60,13 @@ type beginItem struct {
 	// stores that the Begin names or reads; empty means all stores of the namespace.
 	stores []string
 	body   wire.BeginRequest
-	// wait is how long to wait for what the snapshots must include; 0 is the service's default.
+	// wait is how long to wait for the commits that the snapshots must include; 0 is the service's default.
 	wait time.Duration
-	// until is when the Begin must have ended.
+	// until is the deadline of the Begin.
 	until time.Time
 }
 
-// askedBy converts options to a request, and names what it reads, in its order.
+// askedBy converts options to a request, and lists the rows and ranges that it reads, in its order.
 func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows []rowName, ranges []rangeName) {
 	asked.wait = options.Wait
 	asked.body.Isolation = isolation
@@ -109,7 +109,7 @@ func (a beginItem) group() string {
 	return fmt.Sprintf("%q %q %s", a.stores, read, groupOf(a.body.Session, a.body.Consistency, a.body.WaitMs))
 }
 
-// isBatchable returns whether the Begin may share a request. Ranges and many rows can fill a response by themselves.
+// isBatchable reports whether the Begin may share a request. Ranges and many rows can fill a response by themselves.
 func (a beginItem) isBatchable() bool {
 	return a.body.Ranges == nil && bytesOf(given(a.body.Read)) <= bytesAlone
 }

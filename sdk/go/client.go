@@ -35,8 +35,8 @@ type Options struct {
 	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several
 	// endpoints share it, and so do the retries of a read.
 	Timeout time.Duration
-	// ResolveTimeout bounds how long the outcome of a lost commit, or those of a lost batch, is requested before
-	// *OutcomeUnknown; 0 means 30 s.
+	// ResolveTimeout bounds how long the client queries the outcome of a lost commit, or those of a lost batch, before it
+	// returns *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
 	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the request's own wait, before the
 	// client tries an endpoint that it has not tried yet. The last one gets all the remaining time. 0 means 2 s.
@@ -55,13 +55,14 @@ type Options struct {
 	// concurrently.
 	OnAttempt func(Attempt)
 	// HTTPClient replaces the default one, which keeps up to 256 idle connections. It cannot be combined with CAFile. Its
-	// Timeout bounds each request in addition, but no stream of a log or of commits. Commit streams use a copy of its
+	// Timeout also bounds each request, but no stream of a log or of commits. Commit streams use a copy of its
 	// *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an HTTP/2
 	// connection, the service takes three streams at a time, and refuses further ones with status 429.
 	HTTPClient *http.Client
 }
 
-// durationMax stands for every longer duration, so that a sum of several, and a time after them, can be represented.
+// durationMax replaces every longer duration, so that sums of durations, and times that far in the future, can be
+// represented.
 const durationMax = 365 * 24 * time.Hour
 
 // checkDurations bounds the durations of the options, and returns an error if one is negative.
@@ -82,7 +83,7 @@ func (o *Options) checkDurations() error {
 }
 
 // Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it.
-// It has connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
+// It keeps connections, which [Client.CloseIdleConnections] closes, but runs nothing in the background.
 type Client struct {
 	endpoints *endpoints
 	// wires, logs and streams have one client for each endpoint: for requests, and for streams of logs and of commits.
@@ -157,7 +158,7 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	}
 	c := &Client{endpoints: endpoints, options: options}
 	streamed, followed := streamClient(options.HTTPClient), *options.HTTPClient
-	// A stream has no timeout of its own: the service shows that it is alive.
+	// A stream has no timeout: the service sends heartbeats.
 	followed.Timeout = 0
 	for _, server := range endpoints.urls {
 		client, err := wire.NewClient(server, editors...)
@@ -177,9 +178,9 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 // Endpoint returns the URL of the endpoint in use.
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
 
-// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they
-// are kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its
-// own: close the stream or reader.
+// CloseIdleConnections closes the idle connections, including those of [Options.HTTPClient]. Without it, they are kept
+// for 90 s. The client remains usable. An open commit stream or log reader has a connection of its own: close the
+// stream or reader.
 func (c *Client) CloseIdleConnections() { c.options.HTTPClient.CloseIdleConnections() }
 
 // defaultTransport returns a copy of the transport of net/http, or one like it if the program has replaced that, for
@@ -286,7 +287,8 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	return c.recorded(decided(prepared.TxnID, answer))
 }
 
-// mayBeSent returns why commits must not be sent: one is nil or cannot be, or their caller's context has ended.
+// mayBeSent returns an error if commits must not be sent: one is nil or unsendable, or their caller's context has
+// ended.
 func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
 	for _, commit := range commits {
 		if commit == nil {
@@ -299,7 +301,7 @@ func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
 	return ctx.Err()
 }
 
-// checkName returns an error if a name cannot be a segment of a path: the request would be one for something else.
+// checkName returns an error if a name cannot be a path segment: the request would name another resource.
 func checkName(what, name string) error {
 	if name == "" || name == "." || name == ".." {
 		return misuse("%q cannot be the %s", name, what)
@@ -307,7 +309,7 @@ func checkName(what, name string) error {
 	return checkText(what, name)
 }
 
-// checkText returns an error if a name is not UTF-8: json would replace what is not, and name something else.
+// checkText returns an error if a name is not UTF-8: json would replace the invalid bytes, and so name something else.
 func checkText(what, name string) error {
 	if !utf8.ValidString(name) {
 		return misuse("%q cannot be the %s: it is not UTF-8", name, what)
@@ -333,7 +335,7 @@ func checkTraceparent(traceparent string) error {
 	return nil
 }
 
-// isHeader reports whether a text can be the value of a header. Another one would look like a lost connection.
+// isHeader reports whether a text can be the value of a header. Any other text would look like a lost connection.
 func isHeader(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(char rune) bool { return char < ' ' || char == 0x7f })
 }
@@ -343,7 +345,7 @@ func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.Txn
 	return c.sendCommitWithin(ctx, item, c.options.Timeout)
 }
 
-// sendCommitWithin sends a commit as a request of its own that may take a timeout, beyond the time that the service may
+// sendCommitWithin sends a commit as a request of its own, with a timeout in addition to the time that the service may
 // wait.
 func (c *Client) sendCommitWithin(ctx context.Context, item commitItem, timeout time.Duration) reply[wire.TxnOutcome] {
 	parameters := wire.TxnCommitParams{}
@@ -375,8 +377,8 @@ type Result struct {
 	Err     error
 }
 
-// Batch asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if
-// all commits have the same one.
+// Batch submits many commits in one request. The results have the order of the commits. A trace context is sent if all
+// commits have the same one.
 func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result, error) {
 	if err := mayBeSent(ctx, commits...); err != nil {
 		return nil, err
@@ -450,7 +452,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 			results[at].Verdict, results[at].Err = c.recorded(decided(commits[at].TxnID, single))
 		}
 	})
-	// Their deadline is a common one, although not all of them are requested at the same time.
+	// They share one deadline, although not all of them are queried at the same time.
 	deadline := time.Now().Add(c.options.ResolveTimeout)
 	concurrently(len(commits), func(at int) {
 		if lost[at] != nil {
@@ -463,7 +465,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 // concurrentMax bounds the requests that one call has in flight.
 const concurrentMax = 64
 
-// concurrently calls do with 0 to count-1, and returns when all calls have.
+// concurrently calls do with 0 to count-1, and returns when all calls have returned.
 func concurrently(count int, do func(at int)) {
 	var calls sync.WaitGroup
 	free := make(chan struct{}, concurrentMax)
@@ -511,7 +513,7 @@ func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 	})))
 }
 
-// Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if
+// Validate reports whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if
 // the id has one. It changes nothing.
 func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.TxnOutcome, error) {
 	if err := mayBeSent(ctx, prepared); err != nil {
@@ -646,7 +648,7 @@ func rowOf(row *wire.Row) (Row, error) {
 	return Row{Key: key, Value: valueOf(row.Value, row.ValueB64), Version: version}, fields.err
 }
 
-// checkLimit returns an error if a limit of a range is not one.
+// checkLimit returns an error if the limit of a range is invalid.
 func checkLimit(limit int) error {
 	if limit < 0 || limit > rangeLimitMax {
 		return misuse("the limit of a range must be from 1 to %d, or 0 for %d, not %d", rangeLimitMax, rangeLimitDefault, limit)
@@ -654,13 +656,14 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// limitOf returns a limit as the API has it. One that does not fit is clamped, not truncated: the service refuses it.
+// limitOf converts a limit to its wire form. A limit that does not fit is clamped, not truncated, so that the service
+// refuses it.
 func limitOf(limit int) *int32 {
 	clamped := int32(min(max(limit, math.MinInt32), math.MaxInt32))
 	return &clamped
 }
 
-// requestWaitMax is how long the service waits in a request at most.
+// requestWaitMax is the longest time that the service waits in a request.
 const requestWaitMax = time.Minute
 
 func milliseconds(wait time.Duration) int32 {

@@ -48,7 +48,7 @@ func bodyOf(request any) ([]byte, error) {
 	return body, nil
 }
 
-// Groups of commits. One that writes nothing is decided without a log sync, and would wait for one in a batch with
+// Groups of commits. A commit that writes nothing is decided without a log sync, and would wait for one in a batch with
 // writes.
 const (
 	readOnlyCommits = "read-only"
@@ -86,8 +86,8 @@ func (c commitItem) writeTo(lines *bytes.Buffer) {
 	lines.WriteByte('\n')
 }
 
-// sendBatch sends commits as one batch. It returns a reply to each, as if each had been a request of its own. Those
-// that an endpoint could not decide go to the next one.
+// sendBatch sends commits as one batch. It returns a reply to each, as if each had been a request of its own. Commits
+// that an endpoint could not decide move to the next one.
 func (c *Client) sendBatch(items []commitItem) []reply[wire.TxnOutcome] {
 	if len(items) == 1 {
 		return []reply[wire.TxnOutcome]{c.sendCommit(context.Background(), items[0])}

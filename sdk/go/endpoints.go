@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// endpoints are those of one service, all equal: which one is in use, and which ones failed recently.
+// endpoints has the endpoints of one service, all equal: which one is in use, and which ones failed recently.
 //
 // One endpoint is in use until it fails. The next one in the list then replaces it; an endpoint that failed is skipped
 // until its cool-down has passed, unless all of them have failed.
 type endpoints struct {
 	// urls is not empty.
 	urls []string
-	// timeout is how long one may take to answer while another one has not been tried.
+	// timeout is how long an endpoint may take to answer while another one has not been tried.
 	timeout  time.Duration
 	coolDown time.Duration
 

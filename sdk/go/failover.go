@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// roundsMax is how often one of several endpoints gets a call.
+// roundsMax is how often each of several endpoints is tried for one call.
 const roundsMax = 2
 
-// failure is why an endpoint has not answered a request.
+// failure is why an endpoint did not answer a request.
 type failure struct {
 	err error
 	// maybeTaken is set if the request may have taken effect.
@@ -23,7 +23,7 @@ type failure struct {
 	problem *Problem
 }
 
-// aboutTheRequest has the refusals, for its size, that a request would get elsewhere as well.
+// aboutTheRequest has the refusals because of a request's size, which every endpoint would repeat.
 var aboutTheRequest = []int{
 	http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
 }
@@ -49,8 +49,8 @@ func failureOf[T any](a reply[T]) *failure {
 	return &failure{fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail), maybeTaken, "", a.problem}
 }
 
-// inDoubt returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one
-// does not tell what became of that.
+// inDoubt returns the reply to a commit of which another endpoint may have accepted a copy: a refusal of this copy does
+// not reveal the fate of the other.
 func inDoubt[T any](a reply[T], maybeTaken bool) reply[T] {
 	switch {
 	case !maybeTaken || a.data != nil || a.garbled:
@@ -95,7 +95,7 @@ func (c *Client) failoverWithin(wait, timeout time.Duration) *failover {
 	}
 }
 
-// until ends the call at some time, if that is not zero.
+// until sets the end of the call, unless it is zero.
 func (f *failover) until(until time.Time) *failover {
 	if !until.IsZero() && until.Before(f.deadline) {
 		f.deadline = until
@@ -143,15 +143,15 @@ func (f *failover) next(ctx context.Context) (time.Duration, bool) {
 	return min(left, f.wait+share), true
 }
 
-// isOver records how the latest attempt ended. It returns whether its reply is that of the call, and no other is to be
-// tried.
+// isOver records how the latest attempt ended. It returns whether its reply is the call's reply, so that no other
+// attempt follows.
 func (f *failover) isOver(failed *failure) bool {
 	if failed == nil {
 		f.endpoints.works(f.at)
 		return true
 	}
 	if failed.problem != nil && failed.problem.Code == "store_lagging" {
-		// It works: it waited for the commits that the request must see.
+		// The endpoint works: it waited for the commits that the request must see.
 		f.tried[f.at] = roundsMax
 	} else {
 		f.endpoints.failed(f.at)
@@ -202,7 +202,7 @@ func exhausted[T any](f *failover) reply[T] {
 	return answer
 }
 
-// noneAnswered names each endpoint that failed, and its reason.
+// noneAnswered lists each endpoint that failed, and its reason.
 func noneAnswered(urls []string, reasons []error) error {
 	var each []string
 	for at, reason := range reasons {

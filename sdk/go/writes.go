@@ -13,7 +13,7 @@ type pendingWrite struct {
 	op wire.WriteOp
 	// value is nil for a delete.
 	value json.RawMessage
-	// or is what an add adds to if the row is missing; nil if the row must exist.
+	// or is the value that an add starts from if the row is missing; nil if the row must exist.
 	or *int
 }
 
@@ -28,7 +28,7 @@ func (w pendingWrite) addedTo(row json.RawMessage) (json.RawMessage, error) {
 	return sum(row, w.value)
 }
 
-// known is what is known of a row before the transaction.
+// known is the known state of a row before the transaction.
 type known int
 
 const (
@@ -100,7 +100,7 @@ func sum(left, right json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(strconv.FormatInt(total, 10)), nil
 }
 
-// kindOf names the kind of a JSON value that is no integer.
+// kindOf names the kind of a JSON value that is not an integer.
 func kindOf(value json.RawMessage) string {
 	switch {
 	case len(value) == 0:
