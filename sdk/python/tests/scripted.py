@@ -1,4 +1,4 @@
-"""A service that replies by a script, for what a live server does not do on demand: overload, aborts, a certificate."""
+"""A service that replies by a script, as a live server does not on demand: overload, aborts, a certificate."""
 
 from __future__ import annotations
 

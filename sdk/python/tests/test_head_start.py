@@ -40,7 +40,7 @@ class Item:
 
 @dataclass
 class Held:
-    """A request that waits for its end."""
+    """A request that waits for its reply."""
 
     items: list[int]
     end: Future[None] = field(default_factory=Future)
@@ -109,7 +109,7 @@ def coalescing(request: pytest.FixtureRequest) -> Callable[[Bounds], Service]:
 
 
 def _gathered(service: Service, items: range) -> list[Future[str]]:
-    """Submit items one after the other. None may be sent."""
+    """Submit items one by one. None may be sent."""
     ends = []
     for count, item in enumerate(items, 1):
         ends.append(service.submit(item))
@@ -256,7 +256,7 @@ CALLERS, ROUNDS = 8, 50
 
 
 def test_threads_that_were_just_answered_are_in_the_next_batch() -> None:
-    """Otherwise batches alternate between two halves of the callers."""
+    """Otherwise batches would alternate between two halves of the callers."""
     sizes: list[int] = []
 
     def send(items: list[Item]) -> list[str]:
@@ -274,7 +274,7 @@ def test_threads_that_were_just_answered_are_in_the_next_batch() -> None:
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(caller, range(CALLERS)))
     assert sum(sizes) == CALLERS * ROUNDS
-    # On a busy machine some callers come late. Without the gathering, there are next to none.
+    # On a busy machine some callers are late. Without the gathering, almost no batch is full.
     assert sizes.count(CALLERS) >= ROUNDS / 5, sizes
 
 
@@ -330,7 +330,7 @@ def counting(url: str) -> Iterator[tuple[str, list[int]]]:
             types = {name: self.headers[name] for name in ("content-type", "accept") if name in self.headers}
             response = target.request(self.command, self.path, content=body, headers=types)
             time.sleep(0.002)
-            # Before the reply leaves: the client may send its next request as soon as it has it.
+            # Before the reply is sent: the client may send its next request as soon as it receives it.
             with lock:
                 in_flight[0] -= commits
             self.send_response(response.status_code)

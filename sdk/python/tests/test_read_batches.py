@@ -150,7 +150,7 @@ class Crowd:
         return self.service.arrived.get(timeout=30)
 
     def occupy(self, call: Callable[[], object]) -> Crowd:
-        """Start as many requests as may be in flight."""
+        """Start the maximum number of requests in flight."""
         for _ in range(BOUNDS.in_flight_max):
             call()
             self._first.append(self.request())
@@ -161,7 +161,7 @@ class Crowd:
             held.read()
 
     def read(self, *keys: Key, store: str = "kv", known: int | None = None) -> Future[str]:
-        """Read rows, and return what was found or went wrong."""
+        """Read rows, and return the result or the error."""
         versions = {} if known is None else dict.fromkeys(keys, known)
         if self.kind == "tasks":
 
@@ -209,7 +209,7 @@ class Crowd:
         return txn.get("kv", key)
 
     def wait(self, count: int) -> None:
-        """Wait until so many are queued."""
+        """Wait until this many are queued."""
         client: Any = self.tasked if self.kind == "tasks" else self.threaded
         while True:
             groups = [
@@ -396,7 +396,7 @@ def test_begins_that_wait_leave_together_with_an_id_each(crowded: Start) -> None
     for txn in (second, third):
         assert txn.id[:15] == SOME_ID[:15], "the same millisecond and version"
         assert txn.snapshots == {"kv": 9}
-    # What each asked for is known without another request.
+    # Each transaction has its rows without another request.
     assert crowd.got(first, "a/1") == Row("a/1", 1, 5)
     assert crowd.got(third, "b/2") == Row("b/2", 2, 5)
     assert crowd.got(third, "none") is None
