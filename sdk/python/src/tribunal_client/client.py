@@ -18,12 +18,12 @@ import httpx
 from . import commit_batch, read_batch
 from .arguments import isolation_level, whole
 from .begin import BeginOptions
-from .coalescer import Bounds, Coalescer
+from .coalescer import Bounds, Coalescer, Unanswered
 from .deadline import DEADLINE, Connection, Deadline
 from .endpoints import Endpoints
 from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import TOGETHER_MAX, TOO_LATE, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
+from .flow import TOGETHER_MAX, TOO_LATE, UNANSWERED, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
 from .log import RECONNECT_S, WAIT_S, Cursor, LogRecord
 from .pool import Pool
@@ -491,6 +491,8 @@ class Client:
                 case Coalesce(kind, item):
                     try:
                         result = self._coalescers[kind].submit(item)
+                    except Unanswered:
+                        result = NoReply(UNANSWERED, never_sent=False)
                     except TimeoutError:
                         result = NoReply(TOO_LATE, never_sent=True)
                 case Open(request, timeout_s, connection_s, silence_s, until):

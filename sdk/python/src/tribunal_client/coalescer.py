@@ -61,7 +61,11 @@ class Batchable(Protocol):
 
     @property
     def deadline(self) -> float:
-        """Time from which the item must not be sent, on the monotonic clock: `submit` then raises a `TimeoutError`."""
+        """Time at which its caller gives up, on the monotonic clock: `submit` then raises a `TimeoutError`."""
+
+
+class Unanswered(TimeoutError):
+    """The item was sent, but its caller gave up before the reply arrived. The request goes on for other callers."""
 
 
 Item = TypeVar("Item", bound=Batchable)
@@ -73,15 +77,17 @@ class _Entry(Generic[Item, Reply]):
     woken: threading.Condition
     """Notified when the thread has something to do."""
     reply: Reply | None = None
-    unsent: Misuse | TimeoutError | None = None
-    """Why the item was not sent."""
+    error: Misuse | TimeoutError | None = None
+    """Why there is no reply."""
     leads: bool = False
-    """Whether this thread holds an in-flight place. It sends its item and the other queued ones."""
+    """Whether this thread holds an in-flight place."""
+    batch: list[_Entry[Item, Reply]] = field(default_factory=list)
+    """The items that this thread sends."""
 
     @property
     def is_settled(self) -> bool:
         """Whether the thread has nothing to wait for."""
-        return self.reply is not None or self.unsent is not None
+        return self.reply is not None or self.error is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -153,8 +159,9 @@ def _take_batch(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
 class Coalescer(Generic[Item, Reply]):
     """Coalesces the items of threads. Has no thread of its own: batches are sent by the callers' threads.
 
-    As soon as a request may be sent, the thread that has waited longest takes an in-flight place and sends the queued
-    items. However that ends, it gives up its place, and the other callers of its batch get replies.
+    As soon as a request may be sent, the thread that has waited longest takes an in-flight place and a batch of queued
+    items. The thread of the batch that gives up last sends it; the others wait until their own deadlines. However that
+    ends, it gives up the place, and the other callers of its batch get replies.
 
     Arguments:
         bounds: limits on requests in flight.
@@ -179,28 +186,24 @@ class Coalescer(Generic[Item, Reply]):
     def submit(self, item: Item) -> Reply:
         """Send an item, by itself or in a batch, and return its reply."""
         own: _Entry[Item, Reply] = _Entry(item, threading.Condition(self._lock))
-        batch: list[_Entry[Item, Reply]] = []
         with self._lock:
             group = self._enqueue(own)
         try:
             with self._lock:
-                if self._takes_the_lead(group, own):
-                    self._let_callers_queue(group, own)
-                    batch = _take_batch(group.queue, self._bounds)
-                    self._wake_first(group)
-            if batch:
-                for one, reply in zip(batch, self._send([one.item for one in batch]), strict=True):
+                self._await_turn(group, own)
+            if own.batch:
+                for one, reply in zip(own.batch, self._send([one.item for one in own.batch]), strict=True):
                     one.reply = reply
         except Misuse as error:
-            for one in batch:
+            for one in own.batch:
                 # One exception each: a raised one collects the traceback of its thread.
-                one.unsent = Misuse(*error.args)
+                one.error = Misuse(*error.args)
         finally:
             if own.leads or not own.is_settled:
                 with self._lock:
-                    self._leave(group, own, batch)
-        if own.unsent is not None:
-            raise own.unsent
+                    self._leave(group, own)
+        if own.error is not None:
+            raise own.error
         assert own.reply is not None  # noqa: S101
         return own.reply
 
@@ -216,28 +219,41 @@ class Coalescer(Generic[Item, Reply]):
                 self._wake_first(group)
         return group
 
-    def _takes_the_lead(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> bool:
-        """Wait until this thread has to send its item, or has its reply."""
-        while not own.is_settled:
+    def _await_turn(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
+        """Wait until this thread has a batch to send, or has its reply, or gives up."""
+        while not own.is_settled and not own.batch:
             # Only the first in the queue waits for its turn by the clock.
             is_first = bool(group.queue) and group.queue[0] is own
             wait_s = group.wait_s(self._bounds) if is_first else None
             if wait_s == 0:
                 group.departs()
                 own.leads = True
-                break
+                self._let_callers_queue(group, own)
+                self._appoint_sender(group, own)
+                continue
             if own.item.deadline < math.inf:
                 left_s = own.item.deadline - time.monotonic()
                 if left_s > 0:
                     wait_s = min(left_s, TIMEOUT_MAX if wait_s is None else wait_s)
                 elif own in group.queue:
-                    # An item that another thread has taken from the queue is sent in time.
                     group.queue.remove(own)
-                    own.unsent = TimeoutError()
+                    own.error = TimeoutError()
                     self._wake_first(group)
                     break
+                else:
+                    own.error = Unanswered()
+                    break
             self._wait(own, wait_s)
-        return own.leads
+
+    def _appoint_sender(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
+        """Take a batch, and give it and the in-flight place to the thread of the batch that gives up last."""
+        batch = _take_batch(group.queue, self._bounds)
+        sender = max(batch, key=lambda one: one.item.deadline)
+        if sender is not own:
+            own.leads, sender.leads = False, True
+            sender.woken.notify()
+        sender.batch = batch
+        self._wake_first(group)
 
     def _let_callers_queue(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
         """Let just-answered callers queue their next items, so that the next batch includes them."""
@@ -264,19 +280,17 @@ class Coalescer(Generic[Item, Reply]):
         if group.queue:
             group.queue[0].woken.notify()
 
-    def _leave(
-        self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply], batch: list[_Entry[Item, Reply]]
-    ) -> None:
+    def _leave(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
         """Give up the in-flight place, and hand out the replies."""
         if own in group.queue:
             group.queue.remove(own)
-        for one in batch:
+        for one in own.batch:
             if not one.is_settled and one is not own:
                 one.reply = self._lost()
             one.woken.notify()
         if own.leads:
             group.in_flight -= 1
-            group.returning = len(batch) if len(batch) > 1 else 0
+            group.returning = len(own.batch) if len(own.batch) > 1 else 0
             group.answered_at = time.monotonic()
         self._wake_first(group)
         if group.in_flight == 0 and not group.queue:
@@ -323,10 +337,14 @@ class AsyncCoalescer(Generic[Item, Reply]):
                 timer.cancel()
 
     def _expire(self, group: _TaskGroup[Item, Reply], own: _AsyncEntry[Item, Reply]) -> None:
-        """Give up an item that is still queued. An item that was taken from the queue is sent in time."""
-        if own in group.queue and not own.reply.done():
+        """Give up an item. If it was sent, the request goes on for the other callers of its batch."""
+        if own.reply.done():
+            return
+        if own in group.queue:
             group.queue.remove(own)
             own.reply.set_exception(TimeoutError())
+        else:
+            own.reply.set_exception(Unanswered())
 
     def _dispatch(self, group: _TaskGroup[Item, Reply]) -> None:
         """Send the queued items as soon as a request may follow those in flight."""

@@ -88,6 +88,7 @@ class Work:
 
 
 TOO_LATE = "the request could not be sent in time: earlier ones have not ended"
+UNANSWERED = "the request has not been answered in time"
 
 TOGETHER_MAX = 64
 """Maximum number of flows that are performed at the same time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .arguments import by_store, items_of, limit_of, session_token, wait_ms, whole
@@ -142,8 +142,8 @@ class ReadItem:
 
     @property
     def group(self) -> str:
-        """Identifies reads that can share a request: of one store, with the same options."""
-        return repr((self.store, self.options))
+        """Identifies reads that can share a request: of one store, with the same options except for the timeout."""
+        return repr((self.store, replace(self.options, timeout_s=None)))
 
     @property
     def is_batchable(self) -> bool:

@@ -157,12 +157,12 @@ class Service:
         return Begun(response, rows_found, dict(zip(names, ranges, strict=True)), asked.stores)
 
     def send_begins(self, items: Sequence[BeginItem]) -> Flow[Sequence[Shared[BeginResponse]]]:
-        """Send Begins of one group as one request.
+        """Send Begins of one group as one request, which ends when its last caller gives up.
 
         The session is read now: it covers every commit that a caller made before its call.
         """
         [first, *_], union = items, union_of(items)
-        until = min(item.deadline for item in items)
+        until = max(item.deadline for item in items)
         try:
             while True:
                 own = None
@@ -171,9 +171,6 @@ class Service:
                 body = attrs.evolve(first.body, session=own or first.body.session, read=union.rows or UNSET)
                 wait_s = freshness_wait_s(body.session, body.consistency, first.wait_s)
                 reply = yield from self._ask(begin._get_kwargs(body=body), begin._parse_response, wait_s, until)
-                if isinstance(reply, NoReply) and time.monotonic() >= until:
-                    # It has ended with the time of the first of them. Others have time for a request of their own.
-                    return [reply if item.deadline <= until else Alone() for item in items]
                 if own is None or self._session is None or not _is_session_unknown(reply):
                     return parts(reply, len(items), lambda begun: responses(begun, union))
                 # The log that contained this client's commits was replaced.
@@ -483,11 +480,11 @@ class Service:
         return (yield from self._current(store, options, None, until, read))
 
     def send_reads(self, items: Sequence[ReadItem]) -> Flow[Sequence[Shared[ReadResponse]]]:
-        """Send reads of one group as one request."""
+        """Send reads of one group as one request, which ends when its last caller gives up."""
         [first, *_], union = items, Union([item.rows for item in items])
         request = read_rows._get_kwargs(first.store, body=attrs.evolve(first.options.request(), read=union.rows))
         try:
-            until = min(item.deadline for item in items)
+            until = max(item.deadline for item in items)
             reply = yield from self._ask(request, read_rows._parse_response, first.options.own_wait_s, until)
             return parts(
                 reply, len(items), lambda found: [attrs.evolve(found, rows=r) for r in union.apart(found.rows)]
