@@ -291,6 +291,37 @@ def test_an_endpoint_that_does_not_answer_is_left_before_its_share_of_the_timeou
         assert (len(paused.asked), len(second.asked), len(third.asked)) == (1, 2, 0)
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_callers_own_bound_does_not_make_an_endpoint_fail(start: Start, is_async: bool) -> None:
+    slow, second = start(lambda *_: "silent"), start(lambda *_: (200, {"applied": "9", "rows": [{"store": "kv"}]}))
+    urls = [slow.url, second.url]
+
+    def endpoint_after(**bounds: float) -> str:
+        timeout_s, endpoint_timeout_s = bounds["timeout_s"], bounds["endpoint_timeout_s"]
+        if not is_async:
+            with Client(urls, endpoint_timeout_s=endpoint_timeout_s) as client:
+                assert client.row("kv", "a", timeout_s=timeout_s) is None
+                return client.endpoint
+
+        async def read() -> str:
+            async with AsyncClient(urls, endpoint_timeout_s=endpoint_timeout_s) as client:
+                assert await client.row("kv", "a", timeout_s=timeout_s) is None
+                return client.endpoint
+
+        return asyncio.run(read())
+
+    # Each endpoint gets half of the caller's bound, less than the time after which its silence counts as a failure.
+    assert endpoint_after(timeout_s=4, endpoint_timeout_s=10) == slow.url
+    assert endpoint_after(timeout_s=30, endpoint_timeout_s=0.2) == second.url
+    # The bound cuts off the first endpoint; the second one refuses the connection, which is a failure.
+    urls[1] = _dead()
+    with Client(urls, retry=RetryPolicy(attempts_max=1)) as client, pytest.raises(Unavailable):
+        client.row("kv", "a", timeout_s=1)
+    failed_at = client._service._endpoints._failed_at
+    assert failed_at[0] is None
+    assert failed_at[1] is not None
+
+
 def test_the_last_endpoint_has_the_time_that_is_left(start: Start) -> None:
     paused = [start(lambda *_: "silent"), start(lambda *_: "silent")]
     with client_of([one.url for one in paused], timeout_s=5, endpoint_timeout_s=2) as client:

@@ -27,11 +27,18 @@ class Deadline:
     def __init__(self, timeout_s: float, until: float = math.inf) -> None:
         self._timeout_s = timeout_s
         self._at_most = until
+        self._started_at = math.inf
         self._until: float | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long ago the timeout started; 0 if it did not."""
+        return max(0.0, time.monotonic() - self._started_at)
 
     def start(self) -> None:
         """Start the timeout."""
-        self._until = min(time.monotonic() + self._timeout_s, self._at_most)
+        self._started_at = time.monotonic()
+        self._until = min(self._started_at + self._timeout_s, self._at_most)
 
     def lift(self) -> None:
         """Lift the deadline for the rest of the response."""
@@ -61,9 +68,15 @@ class _Current:
         return timeout_s if self.deadline is None else self.deadline.within(timeout_s, error)
 
 
+def deadline_of(request: httpx.Request) -> Deadline | None:
+    """Return the deadline of a request, if it has one."""
+    deadline: Deadline | None = request.extensions.get(DEADLINE)
+    return deadline
+
+
 def started(request: httpx.Request) -> Deadline | None:
     """Start the timeout of a request, if it has a deadline."""
-    deadline: Deadline | None = request.extensions.get(DEADLINE)
+    deadline = deadline_of(request)
     if deadline is not None:
         deadline.start()
     return deadline

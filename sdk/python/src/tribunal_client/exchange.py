@@ -14,6 +14,7 @@ import httpx
 
 from . import wire
 from .arguments import header
+from .deadline import deadline_of
 from .errors import Misuse, ServerMisbehaved, Unavailable, error_of
 from .flow import Flow, Send
 from .verdict import Verdict, verdict_of
@@ -68,6 +69,8 @@ class NoReply:
     """The problem of one of the endpoints, if several were tried."""
     no_connection: bool = False
     """All connections of the client were in use, which another endpoint would not change."""
+    waited_s: float | None = None
+    """How long the endpoint had to answer, if it did not answer in time."""
 
 
 Reply = Answer[T] | Refusal | NoReply
@@ -116,8 +119,15 @@ def no_reply(error: httpx.TransportError) -> NoReply:
     """Classify a failure of the network."""
     text = f"{_endpoint(error.request.url)}: {str(error) or type(error).__name__}"
     never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
+    deadline = deadline_of(error.request) if isinstance(error, httpx.TimeoutException) else None
     # Even with a mistake, a commit may have been sent: an intermediary may have answered.
-    return NoReply(text, never_sent, mistake=_mistake(error, text), no_connection=isinstance(error, httpx.PoolTimeout))
+    return NoReply(
+        text,
+        never_sent,
+        mistake=_mistake(error, text),
+        no_connection=isinstance(error, httpx.PoolTimeout),
+        waited_s=None if deadline is None else deadline.elapsed_s,
+    )
 
 
 def _mistake(error: httpx.TransportError, text: str) -> str | None:

@@ -29,6 +29,9 @@ _ROUNDS_MAX = 2
 ATTEMPT_MAX_S = 1_000_000.0
 """Longest timeout of one attempt; a socket still supports it."""
 
+_TIMER_S = 0.001
+"""How much too early a timeout may end."""
+
 _ABOUT_THE_REQUEST = (413, 414, 431)
 """Refusals because of a request's size, which every endpoint would repeat."""
 
@@ -43,6 +46,8 @@ class Failure:
     mistake: str | None = None
     """What is wrong with the address or the trust, if that is known."""
     problem: Problem | None = None
+    waited_s: float | None = None
+    """How long the endpoint had to answer, if it did not answer in time."""
 
 
 def failure_of(reply: Reply[Any]) -> Failure | None:
@@ -51,8 +56,8 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
     match reply:
-        case NoReply(text, never_sent, mistake, problem):
-            return Failure(text, not never_sent, mistake, problem)
+        case NoReply(text, never_sent, mistake, problem, waited_s=waited_s):
+            return Failure(text, not never_sent, mistake, problem, waited_s)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
             # Even a 503 comes from an intermediary here, which may have forwarded the request.
             return Failure(f"status {status} without a problem document", status >= 500)
@@ -85,7 +90,7 @@ class Failover:
     ) -> None:
         """Begin a call that may take `timeout_s`, in addition to the time that the request itself may wait.
 
-        It ends at `until` in any case.
+        It ends at `until`, the caller's bound, in any case.
         """
         self._endpoints = endpoints
         self._retry = retry
@@ -93,6 +98,8 @@ class Failover:
         self._deadline = min(time.monotonic() + wait_s + timeout_s, until)
         self.until = until
         """Time by which each attempt must have ended, on the monotonic clock, no matter when it got its connection."""
+        self._due_s = wait_s + min(endpoints.timeout_s, timeout_s / (_ROUNDS_MAX * len(endpoints.urls)))
+        """How long an endpoint has to answer, whatever the caller's bound, before its silence counts as a failure."""
         self._tried = [0] * len(endpoints.urls)
         self._failures: list[Failure | None] = [None] * len(endpoints.urls)
         self.is_single = len(endpoints.urls) == 1
@@ -154,11 +161,15 @@ class Failover:
         if failure.problem is not None and failure.problem.code == "store_lagging":
             # The endpoint works: it waited for the commits that the request must see.
             self._tried[self.endpoint] = _ROUNDS_MAX
-        else:
+        elif not self._is_cut_short(failure):
             self._endpoints.failed(self.endpoint)
         self._failures[self.endpoint] = failure
         self.maybe_taken |= failure.maybe_taken and not self.is_single
         return self.is_single
+
+    def _is_cut_short(self, failure: Failure) -> bool:
+        """Return whether the caller's bound ended the latest attempt before silence counts as a failure."""
+        return self.until < math.inf and failure.waited_s is not None and failure.waited_s < self._due_s - _TIMER_S
 
     def exhausted(self) -> NoReply:
         """Return the result of a call that has no attempt left."""
