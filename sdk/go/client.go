@@ -243,7 +243,7 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if err != nil {
 			return nil, attempts.failed(txn.id, err)
 		}
-		// *Unavailable means that nothing was decided. The id makes it safe to send the same request again.
+		// *Unavailable means that nothing was decided. The id makes it safe to resend the same request.
 		var verdict Verdict
 		commit := func() (err error) { verdict, err = c.Commit(ctx, prepared); return err }
 		if err := attempts.available(ctx, txn.id, commit); err != nil {

@@ -69,7 +69,7 @@ func (c commitItem) isBatchable() bool {
 	return c.prepared.Traceparent == "" && given(c.prepared.Request.Ack) != AckApplied && c.bytes() <= commitBounds.bytes
 }
 
-// bytes returns an upper bound of the length of the commit's line.
+// bytes returns an upper bound of the length of the commit's line, unless JSON escapes characters of its id.
 func (c commitItem) bytes() int { return len(c.body) + len(c.prepared.TxnID) + 16 }
 
 // writeTo writes the commit's line of a batch: its body with the id as the first member.

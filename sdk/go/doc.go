@@ -1,5 +1,5 @@
 // Package tribunal is a client of Tribunal, concurrency control as a service: a [Transaction] collects its reads and
-// writes, then asks for a verdict.
+// writes, then requests a verdict.
 //
 // An engine with its own storage reads there instead of calling [Transaction.Get], and records its reads with
 // [Transaction.Observe] and [Transaction.ObserveRange].

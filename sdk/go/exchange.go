@@ -208,7 +208,7 @@ func documentOf[T any](body []byte) (*T, error) {
 	return data, json.Unmarshal(body, data)
 }
 
-// lost returns why the outcome of a commit is not known; nil if the reply tells it, or nothing was sent.
+// lost returns why the outcome of a commit is not known; nil if the reply contains it, or nothing was sent.
 func (a reply[T]) lost() error {
 	switch {
 	case a.err != nil && !a.neverSent:
@@ -221,7 +221,7 @@ func (a reply[T]) lost() error {
 	return nil
 }
 
-// settled returns the data of a reply, or the error that it stands for.
+// settled returns the data of a reply, or the corresponding error.
 func settled[T any](a reply[T]) (*T, error) {
 	switch {
 	case a.data != nil:

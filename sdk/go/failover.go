@@ -49,8 +49,8 @@ func failureOf[T any](a reply[T]) *failure {
 	return &failure{fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail), maybeTaken, "", a.problem}
 }
 
-// inDoubt returns the reply to a commit of which another endpoint may have accepted a copy: a refusal of this copy does
-// not reveal the fate of the other.
+// inDoubt returns the reply to a commit whose copy another endpoint may have accepted: a refusal of this copy does not
+// reveal the fate of the other.
 func inDoubt[T any](a reply[T], maybeTaken bool) reply[T] {
 	switch {
 	case !maybeTaken || a.data != nil || a.garbled:

@@ -69,7 +69,7 @@ type Conflict struct {
 	Store string
 	// Key of the row, or the range's start.
 	Key string
-	// End of the range; empty is the end of the store, or a row. Op tells a range from a row.
+	// End of the range; empty is the end of the store, or a row. Op distinguishes a range from a row.
 	End string
 	// Row is, for a range, the first row in it that the winner wrote, if the server still remembers.
 	Row string

@@ -79,7 +79,7 @@ class Service:
 
 
 def make_certificate(folder: Path) -> Path:
-    """Create a self-signed certificate for `localhost`; its key is beside it."""
+    """Create a self-signed certificate for `localhost`; its key is stored next to it."""
     file = folder / "cert.pem"
     options = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost"]

@@ -39,7 +39,7 @@ export function commitItem(prepared: PreparedCommit): CommitItem {
   return { prepared, body: bodyOf(prepared.request) };
 }
 
-/** Checks what was passed as a commit. A transaction is a likely mistake. */
+/** Checks that a commit is a prepared one. Passing a transaction is a likely mistake. */
 export function checkCommit(prepared: PreparedCommit): void {
   const given = prepared as Partial<PreparedCommit> | undefined;
   if (typeof given?.txnId === "string" && typeof given.request === "object") return;

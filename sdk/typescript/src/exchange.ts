@@ -57,7 +57,7 @@ function foreignType({ ok, status, headers }: Response): string | undefined {
   return `status ${status} with content type \`${given}\`, which no answer of Tribunal has`;
 }
 
-/** Returns why the outcome of a commit is not known; `undefined` if the reply tells it, or nothing was sent. */
+/** Returns why the outcome of a commit is not known; `undefined` if the reply contains it, or nothing was sent. */
 export function lostBy(reply: Reply<unknown>): string | undefined {
   switch (reply.kind) {
     case "ok":
@@ -71,7 +71,7 @@ export function lostBy(reply: Reply<unknown>): string | undefined {
   }
 }
 
-/** Returns the data of a reply, or throws the error that it stands for. */
+/** Returns the data of a reply, or throws the corresponding error. */
 export function settled<T>(reply: Reply<T>): T {
   switch (reply.kind) {
     case "ok":

@@ -51,8 +51,8 @@ export function failureOf(reply: Reply<unknown>): Failure | undefined {
 }
 
 /**
- * Returns the reply to a commit of which another endpoint may have accepted a copy: a refusal of this copy does not
- * reveal the fate of the other.
+ * Returns the reply to a commit whose copy another endpoint may have accepted: a refusal of this copy does not reveal
+ * the fate of the other.
  */
 export function inDoubt<T>(reply: Reply<T>, maybeTaken: boolean): Reply<T> {
   if (!maybeTaken || reply.kind === "ok") return reply;

@@ -19,7 +19,8 @@ const streamWaitMsMax = 60_000;
 const recordWaitMs = 10_000;
 
 /**
- * Longest wait before an iteration tries to reach the service again, in milliseconds, whatever the service asks for.
+ * Longest wait before an iteration tries to reach the service again, in milliseconds, whatever wait the service
+ * requests.
  */
 const reconnectWaitMsMax = 2_000;
 

@@ -4,7 +4,7 @@ import { Misuse } from "./errors.js";
 import { sum, type JsonValue } from "./json.js";
 import type { components } from "./wire/schema.js";
 
-/** What a write does to its row. */
+/** The operation of a write on its row. */
 export type WriteOp = components["schemas"]["WriteOp"];
 
 /** The merged operation on a row. */

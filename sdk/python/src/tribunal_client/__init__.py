@@ -1,6 +1,6 @@
 """Client of Tribunal, concurrency control as a service.
 
-A transaction collects its reads and writes, then asks for a verdict. See README.md.
+A transaction collects its reads and writes, then requests a verdict. See README.md.
 """
 
 from .aio import AsyncClient, AsyncLogReader, AsyncStateImage, AsyncTransaction

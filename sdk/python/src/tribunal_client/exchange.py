@@ -146,7 +146,7 @@ def _mistake(error: httpx.TransportError, text: str) -> str | None:
 
 
 def lost_by(reply: Reply[T]) -> str | None:
-    """Return why the outcome of a commit is not known; `None` if the reply tells it, or nothing was sent."""
+    """Return why the outcome of a commit is not known; `None` if the reply contains it, or nothing was sent."""
     match reply:
         case NoReply(text, never_sent):
             return None if never_sent else text
@@ -160,7 +160,7 @@ def lost_by(reply: Reply[T]) -> str | None:
 
 
 def settled(reply: Reply[T]) -> T:
-    """Return the data of a reply, or raise the error that it stands for."""
+    """Return the data of a reply, or raise the corresponding error."""
     match reply:
         case NoReply(_, _, str(mistake)):
             raise Misuse(mistake)

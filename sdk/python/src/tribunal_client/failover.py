@@ -69,7 +69,7 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
 
 
 def in_doubt(reply: Reply[T], *, maybe_taken: bool) -> Reply[T]:
-    """Return the reply to a commit of which another endpoint may have accepted a copy.
+    """Return the reply to a commit whose copy another endpoint may have accepted.
 
     A refusal of this copy does not reveal the fate of the other.
     """
