@@ -88,7 +88,7 @@ func (e *OutcomeUnknown) Unwrap() error {
 
 // TransactionAborted is the error of a Run without a commit: the last abort was final, or the retries are used up.
 type TransactionAborted struct {
-	// Aborted is the last verdict; its Retryable reports whether further attempts may pass.
+	// Aborted is the last verdict; its Retryable is set if further attempts may pass.
 	Aborted *Aborted
 	// Attempts is the number of attempts.
 	Attempts int

@@ -41,7 +41,7 @@ type delivered struct {
 // for it.
 //
 // Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same
-// time leave together. Every line that was written is answered exactly once, at the latest when the link is over.
+// time are sent together. Every line that was written is answered exactly once, at the latest when the link is over.
 type link struct {
 	endpoint int
 	cancel   context.CancelFunc

@@ -66,7 +66,7 @@ export function bodyOf(request: object): Uint8Array<ArrayBuffer> {
   throw new Misuse(`a request of ${body.length} bytes is too large, ${requestBytesMax} is the limit: split it`);
 }
 
-/** Returns an upper bound of the length of a commit's line. */
+/** Returns an upper bound of the length of a commit's line, unless JSON escapes characters of its id. */
 export function lengthOf({ prepared, body }: CommitItem): number {
   return body.length + 3 * prepared.txnId.length + 16;
 }

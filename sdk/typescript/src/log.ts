@@ -153,8 +153,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
   /**
    * Returns the next record; `undefined` if none arrives within `wait` milliseconds. Retries while the service is
    * unavailable, until the client's `timeoutMs` past the wait. The stream stays open between two calls; see `close`. A
-   * `wait` that is shorter than what the stream was opened with only returns what has arrived by then: 0 takes the
-   * records that are there already. Call it again only after the promise has settled.
+   * `wait` shorter than the one that the stream was opened with covers only records that arrive within it: 0 returns
+   * only those that have already arrived. Call it again only after the promise has settled.
    */
   async next(wait = this.#waitMsDefault): Promise<LogRecord | undefined> {
     return this.#call(wait, false);

@@ -34,7 +34,7 @@ export interface StateOptions {
 
 const stateNames: OptionNames<StateOptions> = { signal: true };
 
-/** @internal Requests an image, until the service is available or the timeout is over. */
+/** @internal Requests an image, until the service is available or the timeout has elapsed. */
 export async function stateOf<T>(channel: Channel, store: string, options: StateOptions): Promise<StateImage<T>> {
   const signal = signalOf(options, "{ signal }", stateNames);
   const path = segment(store);
@@ -79,7 +79,7 @@ async function firstLine(channel: Channel, stream: LineStream, bound: Bound): Pr
 
 /**
  * The rows of a store as they were at `lsn`, read from a stream with `for await`, once. Continue with the log:
- * `client.log(store, { after: image.lsn, log: image.log })`. An image that is cut short is an error of the iteration.
+ * `client.log(store, { after: image.lsn, log: image.log })`. An image that is cut short makes the iteration throw.
  */
 export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {
   /** Only `rows` has rows here. A store with a storage of its own has them there, at `lsn` or later. */

@@ -24,8 +24,7 @@ class StorePush:
     lag_ms: int
     """Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none."""
     durability: str | None
-    """The storage's guarantee for the records that it acknowledges: `always`, `everysec`, `none`, `unknown` and so
-    on."""
+    """The storage's guarantee for acknowledged records: `always`, `everysec`, `none`, `unknown` and so on."""
     node: int | None
     """The node of a cluster that pushes, if one does."""
     last_error: str | None
