@@ -59,7 +59,7 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
         case NoReply(text, never_sent, mistake, problem, waited_s=waited_s):
             return Failure(text, not never_sent, mistake, problem, waited_s)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
-            # Even a 503 comes from an intermediary here, which may have forwarded the request.
+            # Without a problem, even a 503 comes from an intermediary, which may have forwarded the request.
             return Failure(f"status {status} without a problem document", status >= 500)
         case Refusal(502 | 503 | 504 as status, problem) if problem is not None:
             if not problem.retryable or problem.code == "overloaded":
