@@ -67,8 +67,8 @@ class Threads:
         self.coalescer: Coalescer[Item, str] = Coalescer(bounds, self._send, lambda: "lost")
         self._pool = ThreadPoolExecutor(20)
 
-    def submit(self, item: int) -> Future[str]:
-        return self._pool.submit(self.coalescer.submit, Item(item))
+    def submit(self, item: int, deadline: float = math.inf) -> Future[str]:
+        return self._pool.submit(self.coalescer.submit, Item(item, deadline=deadline))
 
     @property
     def queued(self) -> int:
@@ -209,6 +209,34 @@ def test_a_thread_that_is_interrupted_while_it_waits_disturbs_nobody(place: int)
     assert sorted(batch.items) == [1, 2, 3]
     batch.end.set_result(None)
     assert [end.result(30) for end in ends] == ["reply 1", "reply 2", "reply 3"]
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_the_thread_that_gives_up_last_sends_and_gives_up_its_place_when_it_is_interrupted() -> None:
+    service = Threads(NEVER_SLOW)
+    service.submit(0)
+    held = service.arrived.get(timeout=30)
+    now = time.monotonic()
+    other = service.submit(1, deadline=now + 60)
+    while service.queued < 1:
+        time.sleep(0.001)
+
+    def interrupt() -> None:
+        while service.queued < 2:
+            time.sleep(0.001)
+        held.end.set_result(None)
+        service.arrived.get(timeout=30)
+        # A signal just before the thread waits would be handled only after the wait.
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        service.coalescer.submit(Item(9, deadline=now + 120))
+    assert other.result(20) == "lost"
+    later = service.submit(2)
+    service.arrived.get(timeout=30).end.set_result(None)
+    assert later.result(30) == "reply 2"
 
 
 def test_an_interrupted_thread_does_not_release_the_lock_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
