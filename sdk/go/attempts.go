@@ -14,7 +14,7 @@ type Attempt struct {
 	TxnID string
 	// Verdict is nil if there is an error.
 	Verdict Verdict
-	// Err is the error of the work, or why there is no verdict.
+	// Err is the error of the work, or the reason why there is no verdict.
 	Err error
 	// Last is set if no attempt follows.
 	Last bool
@@ -22,28 +22,28 @@ type Attempt struct {
 	Wait time.Duration
 }
 
-// refusedRow is the refusal of a row: its epoch, and the versions that the attempt had read.
+// refusedRow is a refusal of a row: its epoch, and the versions that the attempt had read.
 type refusedRow struct {
 	epoch Epoch
 	read  map[rowName]Version
 }
 
-// attempts counts the attempts of one Run against a policy and reports each.
+// attempts counts the attempts of one Run against a policy, and reports each one.
 type attempts struct {
 	policy RetryPolicy
 	report func(Attempt)
 	// refused has the rows that were refused as existing or missing.
 	refused map[rowName]refusedRow
 	count   int
-	// before is the error of the attempt before.
+	// before is the error of the preceding attempt.
 	before error
 }
 
-// available asks until the service is available.
+// available repeats a request until the service is available.
 func (a *attempts) available(ctx context.Context, txnID string, ask func() error) error {
 	for {
 		err := ask()
-		// The error itself tells that nothing was decided, not what it wraps.
+		// Only the error itself means that nothing was decided, not an error that it wraps.
 		unavailable, isUnavailable := err.(*Unavailable)
 		switch {
 		case err == nil:
@@ -82,18 +82,18 @@ func (a *attempts) aborted(ctx context.Context, txn *Transaction, verdict *Abort
 	return a.pause(ctx, ended, verdict.RetryAfter, err)
 }
 
-// mayPass tells whether another attempt may pass.
+// mayPass reports whether another attempt may pass.
 func (a *attempts) mayPass(txn *Transaction, verdict *Aborted) bool {
 	if verdict.Reason == "fenced" {
-		// The client itself fenced the transaction, because the request was lost: the work was not refused.
+		// The client itself fenced the transaction after losing the request: the work was not refused.
 		return true
 	}
 	if !verdict.Retryable || verdict.Reason != "row_exists" && verdict.Reason != "row_missing" {
 		return verdict.Retryable
 	}
-	// Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch that
-	// refused the row. If that reads the same, the work does not depend on what has changed. If it reads something else, a
-	// further commit may have come between, as before the first refusal.
+	// Work that reads nothing would repeat the same writes. Other work gets a fresh read: an attempt whose snapshot
+	// includes the epoch that refused the row. If it reads the same versions, the work does not depend on the change. If
+	// it reads others, another commit may have intervened, as before the first refusal.
 	if txn.Blind() {
 		return false
 	}

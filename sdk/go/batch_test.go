@@ -51,7 +51,7 @@ func TestACommitOfABatchWithAnUnknownOutcomeIsResolvedByItsID(t *testing.T) {
 	}
 }
 
-// Each request for an outcome may take as long as the service does to answer.
+// Each status request may take as long as the service takes to answer.
 func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
 	const count = 8
 	var arrived atomic.Int32
@@ -63,7 +63,7 @@ func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
 			}
 			select {
 			case <-all:
-			// Which ends before the service is closed.
+			// The test's context ends before the service is closed.
 			case <-t.Context().Done():
 			}
 			return committedReply(9)
@@ -79,7 +79,7 @@ func TestTheOutcomesOfALostBatchAreRequestedAtTheSameTime(t *testing.T) {
 	}
 }
 
-// Although not all of them are requested at the same time.
+// Although not all of them are queried at the same time.
 func TestTheOutcomesOfABatchHaveOneDeadline(t *testing.T) {
 	const count = 3 * concurrentMax
 	var mutex sync.Mutex
@@ -112,7 +112,7 @@ func TestTheOutcomesOfABatchHaveOneDeadline(t *testing.T) {
 	}
 }
 
-// batchOf sends so many commits as a batch.
+// batchOf sends count commits as a batch.
 func batchOf(t *testing.T, client *Client, count int) []Result {
 	t.Helper()
 	var commits []*PreparedCommit

@@ -37,7 +37,7 @@ type BeginOptions struct {
 	Ranges map[string][]KeyRange
 }
 
-// check returns why the options cannot be used.
+// check returns an error if the options cannot be used.
 func (o BeginOptions) check() error {
 	for _, ranges := range o.Ranges {
 		for _, keys := range ranges {
@@ -60,13 +60,13 @@ type beginItem struct {
 	// stores that the Begin names or reads; empty means all stores of the namespace.
 	stores []string
 	body   wire.BeginRequest
-	// wait is how long to wait for what the snapshots must include; 0 is the service's default.
+	// wait is how long to wait for the commits that the snapshots must include; 0 is the service's default.
 	wait time.Duration
-	// until is when the Begin must have ended.
+	// until is the deadline of the Begin.
 	until time.Time
 }
 
-// askedBy converts options to a request, and names what it reads, in its order.
+// askedBy converts options to a request, and lists the rows and ranges that it reads, in its order.
 func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows []rowName, ranges []rangeName) {
 	asked.wait = options.Wait
 	asked.body.Isolation = isolation
@@ -95,8 +95,8 @@ func askedBy(options BeginOptions, isolation *Isolation) (asked beginItem, rows 
 	return asked, rows, ranges
 }
 
-// group identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
-// Without a list of stores, those that are read count, so that one that does not exist fails no other Begin.
+// group returns the key of the Begins that can share snapshots: same stores, same freshness requirement, same wait.
+// Without a list of stores, the stores that are read count, so that a missing one fails no other Begin.
 func (a beginItem) group() string {
 	read := []string{}
 	if len(a.stores) == 0 {
@@ -109,13 +109,13 @@ func (a beginItem) group() string {
 	return fmt.Sprintf("%q %q %s", a.stores, read, groupOf(a.body.Session, a.body.Consistency, a.body.WaitMs))
 }
 
-// isBatchable returns whether the Begin may share a request. Ranges and many rows can fill a response by themselves.
+// isBatchable reports whether the Begin may share a request. Ranges and many rows can fill a response by themselves.
 func (a beginItem) isBatchable() bool {
 	return a.body.Ranges == nil && bytesOf(given(a.body.Read)) <= bytesAlone
 }
 
 // Begin begins a transaction at the service, which chooses the snapshots. They include what this client has committed
-// to these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see
+// to these stores. While other Begin requests are in flight, the Begin may be queued and share a request; see
 // [Options.NoCoalesce].
 func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction, error) {
 	if err := options.check(); err != nil {
@@ -192,7 +192,7 @@ func (c *Client) sendBegins(items []beginItem) []shared[wire.BeginResponse] {
 	})
 }
 
-// postBegin sends a Begin. The session is taken now: it covers what each caller had committed before its call.
+// postBegin sends a Begin. The session is read now: it covers every commit that a caller made before its call.
 func (c *Client) postBegin(ctx context.Context, asked beginItem, body wire.BeginRequest) reply[wire.BeginResponse] {
 	ownSession := body.Session == nil && !c.options.IgnoreOwnWrites
 	for {
@@ -210,7 +210,7 @@ func (c *Client) postBegin(ctx context.Context, asked beginItem, body wire.Begin
 		if token == "" || !answer.isSessionUnknown() {
 			return answer
 		}
-		// The log that had this client's commits has been replaced.
+		// The log that contained this client's commits was replaced.
 		c.session.forget(token)
 	}
 }

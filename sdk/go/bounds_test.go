@@ -24,7 +24,7 @@ func silentEndpoint(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// answering returns the URL of a service that answers each request with some bytes.
+// answering returns the URL of a service that answers each request with the given bytes.
 func answering(t *testing.T, bytes string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -222,7 +222,7 @@ func TestFollowEndsAfterTheAttemptsOfAReadIfItHasReachedNoEndpoint(t *testing.T)
 func TestEachFollowHasTheTimeToReconnect(t *testing.T) {
 	service := newLogService(t, logScript{status: 503, code: "unavailable"}, logScript{status: 410, code: "log_truncated"})
 	log := clientOf(t, Options{}, service.URL).Log("kv", LogOptions{})
-	// An earlier one has ended during an outage.
+	// An earlier iteration ended during an outage.
 	log.lostAt, log.reached = time.Now().Add(-time.Hour), true
 	for _, err := range log.Follow(t.Context()) {
 		if told(err) != "mistake log_truncated" {
@@ -266,7 +266,7 @@ func TestAContextEndsFollowWhereverItWaits(t *testing.T) {
 	}
 }
 
-// A connection that was accepted and closed is not the end of a log, whose error is io.EOF.
+// A connection that was accepted and closed is not the end of a log, which is io.EOF.
 func TestAConnectionThatIsClosedIsNotTheEndOfALog(t *testing.T) {
 	client, err := New(answering(t, ""), Options{Retry: RetryPolicy{AttemptsMax: 3}})
 	if err != nil {

@@ -32,19 +32,19 @@ type Options struct {
 	CAFile string
 	// ClientName identifies this client to rules that are fair between clients.
 	ClientName string
-	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several endpoints
-	// share it, and so do the repetitions of a read.
+	// Timeout bounds one request, in addition to the time that the request itself may wait; 0 means 30 s. Several
+	// endpoints share it, and so do the retries of a read.
 	Timeout time.Duration
-	// ResolveTimeout bounds how long the outcome of a lost commit, or those of a lost batch, is requested before
-	// *OutcomeUnknown; 0 means 30 s.
+	// ResolveTimeout bounds how long the client queries the outcome of a lost commit, or those of a lost batch, before it
+	// returns *OutcomeUnknown; 0 means 30 s.
 	ResolveTimeout time.Duration
-	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the time that the request may wait, while
-	// another one has not been asked: then that one is. The last one has all the time that is left. 0 means 2 s.
+	// EndpointTimeout is how long an endpoint may take to answer a request, beyond the request's own wait, before the
+	// client tries an endpoint that it has not tried yet. The last one gets all the remaining time. 0 means 2 s.
 	EndpointTimeout time.Duration
 	// EndpointCoolDown is how long an endpoint that failed is skipped, if there are others; 0 means 10 s.
 	EndpointCoolDown time.Duration
-	// Retry bounds the retries of Run, of reads and of log readers. An attempt of Run that gets no answer takes Timeout: bound
-	// all of them with a context.
+	// Retry bounds the retries of Run, of reads and of log readers. An attempt of Run that gets no answer takes Timeout:
+	// bound all of them with a context.
 	Retry RetryPolicy
 	// IgnoreOwnWrites lets a transaction begin before what this client has committed to its stores is visible.
 	IgnoreOwnWrites bool
@@ -55,13 +55,14 @@ type Options struct {
 	// concurrently.
 	OnAttempt func(Attempt)
 	// HTTPClient replaces the default one, which keeps up to 256 idle connections. It cannot be combined with CAFile. Its
-	// Timeout bounds each request in addition, but no stream of a log or of commits. Commit streams use a copy of its
+	// Timeout also bounds each request, but no stream of a log or of commits. Commit streams use a copy of its
 	// *http.Transport, with a connection for each stream. Another RoundTripper is used as it is: if it shares an HTTP/2
 	// connection, the service takes three streams at a time, and refuses further ones with status 429.
 	HTTPClient *http.Client
 }
 
-// durationMax stands for every longer duration, so that a sum of several, and a time after them, can be represented.
+// durationMax replaces every longer duration, so that sums of durations, and times that far in the future, can be
+// represented.
 const durationMax = 365 * 24 * time.Hour
 
 // checkDurations bounds the durations of the options, and returns an error if one is negative.
@@ -81,8 +82,8 @@ func (o *Options) checkDurations() error {
 	return nil
 }
 
-// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it. It
-// has connections, which [Client.CloseIdleConnections] closes, but runs nothing by itself.
+// Client is a client of one service. It is safe for concurrent use: create one for a service, with [New], and keep it.
+// It keeps connections, which [Client.CloseIdleConnections] closes, but runs nothing in the background.
 type Client struct {
 	endpoints *endpoints
 	// wires, logs and streams have one client for each endpoint: for requests, and for streams of logs and of commits.
@@ -100,9 +101,9 @@ func New(server string, options Options) (*Client, error) {
 	return NewWithEndpoints([]string{server}, options)
 }
 
-// NewWithEndpoints creates a client for several endpoints of one service, such as the nodes of a cluster. One of them is in
-// use at a time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent
-// again there, commits with the same ids.
+// NewWithEndpoints creates a client for several endpoints of one service, such as the nodes of a cluster. One is in use
+// at a time, initially the first. After a failure the client switches to the next one and stays there; it resends
+// unanswered requests, commits with the same ids.
 func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	if err := options.checkDurations(); err != nil {
 		return nil, err
@@ -141,7 +142,7 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	}
 	options.Retry = options.Retry.withDefaults()
 	editors := []wire.ClientOption{wire.WithHTTPClient(options.HTTPClient)}
-	// A key that was read from a file ends with a line break.
+	// A key read from a file may end with a line break.
 	options.APIKey = strings.TrimSpace(options.APIKey)
 	if strings.ContainsFunc(options.APIKey, func(char rune) bool { return char < ' ' || char > '~' }) {
 		return nil, misuse("the API key has characters that no header can have")
@@ -157,7 +158,7 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 	}
 	c := &Client{endpoints: endpoints, options: options}
 	streamed, followed := streamClient(options.HTTPClient), *options.HTTPClient
-	// A stream has no timeout of its own: the service shows that it is alive.
+	// A stream has no timeout: the service sends heartbeats.
 	followed.Timeout = 0
 	for _, server := range endpoints.urls {
 		client, err := wire.NewClient(server, editors...)
@@ -177,8 +178,8 @@ func NewWithEndpoints(servers []string, options Options) (*Client, error) {
 // Endpoint returns the URL of the endpoint in use.
 func (c *Client) Endpoint() string { return c.endpoints.urls[c.endpoints.current()] }
 
-// CloseIdleConnections closes the connections that are not in use, of [Options.HTTPClient] as well. Without it, they are
-// kept for 90 s. The client can be used all the same. An open commit stream or log reader has a connection of its own: close the
+// CloseIdleConnections closes the idle connections, including those of [Options.HTTPClient]. Without it, they are kept
+// for 90 s. The client remains usable. An open commit stream or log reader has a connection of its own: close the
 // stream or reader.
 func (c *Client) CloseIdleConnections() { c.options.HTTPClient.CloseIdleConnections() }
 
@@ -213,9 +214,9 @@ func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 }
 
 // Run runs work in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
-// growing waits, so its only effects must be on its transaction and on variables that it sets each time. Run returns
-// the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and row_missing
-// are final if the work read nothing, or if a fresh read returned the same versions as before.
+// growing waits, so it must have no effects except on its transaction and on variables that it sets each time. Run
+// returns the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and
+// row_missing are final if the work read nothing, or if a fresh read returned the same versions as before.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
 	if work == nil {
 		return nil, misuse("Run was given no work: the function is nil")
@@ -228,7 +229,7 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if err := attempts.available(ctx, "", begin); err != nil {
 			return nil, err
 		}
-		// Rules that let the oldest work win see since when this one is retried.
+		// Conflict rules that let the oldest work win need the time of the first attempt.
 		txn.FirstAttempt = firstAttempt
 		if firstAttempt.IsZero() {
 			firstAttempt = timeOf(txn.id)
@@ -242,7 +243,7 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		if err != nil {
 			return nil, attempts.failed(txn.id, err)
 		}
-		// *Unavailable means that nothing was decided. The id makes it safe to send the same request again.
+		// *Unavailable means that nothing was decided. The id makes it safe to resend the same request.
 		var verdict Verdict
 		commit := func() (err error) { verdict, err = c.Commit(ctx, prepared); return err }
 		if err := attempts.available(ctx, txn.id, commit); err != nil {
@@ -259,8 +260,8 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 	}
 }
 
-// Commit requests the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While requests
-// of other commits are in flight, the commit may be queued and sent in a batch; see [Options.NoCoalesce]. If the context
+// Commit requests the verdict of a prepared commit. It may be repeated: the same id gets the same verdict. While other
+// commit requests are in flight, the commit may be queued and sent in a batch; see [Options.NoCoalesce]. If the context
 // ends, the error is the context's if nothing was sent, and *OutcomeUnknown otherwise.
 func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
 	if err := mayBeSent(ctx, prepared); err != nil {
@@ -286,7 +287,8 @@ func (c *Client) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict,
 	return c.recorded(decided(prepared.TxnID, answer))
 }
 
-// mayBeSent returns why commits must not be sent: one is nil or cannot be, or their caller's context has ended.
+// mayBeSent returns an error if commits must not be sent: one is nil or unsendable, or their caller's context has
+// ended.
 func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
 	for _, commit := range commits {
 		if commit == nil {
@@ -299,7 +301,7 @@ func mayBeSent(ctx context.Context, commits ...*PreparedCommit) error {
 	return ctx.Err()
 }
 
-// checkName returns an error if a name cannot be a segment of a path: the request would be one for something else.
+// checkName returns an error if a name cannot be a path segment: the request would name another resource.
 func checkName(what, name string) error {
 	if name == "" || name == "." || name == ".." {
 		return misuse("%q cannot be the %s", name, what)
@@ -307,7 +309,7 @@ func checkName(what, name string) error {
 	return checkText(what, name)
 }
 
-// checkText returns an error if a name is not UTF-8: json would replace what is not, and name something else.
+// checkText returns an error if a name is not UTF-8: json would replace the invalid bytes, and so name something else.
 func checkText(what, name string) error {
 	if !utf8.ValidString(name) {
 		return misuse("%q cannot be the %s: it is not UTF-8", name, what)
@@ -333,7 +335,7 @@ func checkTraceparent(traceparent string) error {
 	return nil
 }
 
-// isHeader reports whether a text can be the value of a header. Another one would look like a lost connection.
+// isHeader reports whether a text can be the value of a header. Any other text would look like a lost connection.
 func isHeader(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(char rune) bool { return char < ' ' || char == 0x7f })
 }
@@ -343,7 +345,8 @@ func (c *Client) sendCommit(ctx context.Context, item commitItem) reply[wire.Txn
 	return c.sendCommitWithin(ctx, item, c.options.Timeout)
 }
 
-// sendCommitWithin sends a commit as a request of its own that may take a timeout, beyond the time that the service may wait.
+// sendCommitWithin sends a commit as a request of its own, with a timeout in addition to the time that the service may
+// wait.
 func (c *Client) sendCommitWithin(ctx context.Context, item commitItem, timeout time.Duration) reply[wire.TxnOutcome] {
 	parameters := wire.TxnCommitParams{}
 	if c.options.ClientName != "" {
@@ -374,8 +377,8 @@ type Result struct {
 	Err     error
 }
 
-// Batch asks for many verdicts in one request. The results have the order of the commits. A trace context is sent if
-// all commits have the same one.
+// Batch submits many commits in one request. The results have the order of the commits. A trace context is sent if all
+// commits have the same one.
 func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result, error) {
 	if err := mayBeSent(ctx, commits...); err != nil {
 		return nil, err
@@ -433,7 +436,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 	lost, resendBy := make([]error, len(commits)), time.Now().Add(c.options.Timeout)
 	concurrently(len(commits), func(at int) {
 		single := inDoubt(singleOf(&outcomes.Results[at], reply.header), calls.maybeTaken)
-		// One that the endpoint could not decide is sent again, if there are others, within one timeout for all.
+		// A commit that the endpoint could not decide is sent to the others, if there are any, within one timeout for all.
 		if failed := failureOf(single); failed != nil && !calls.isSingle() {
 			item, err := newCommitItem(commits[at])
 			if err != nil {
@@ -449,7 +452,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 			results[at].Verdict, results[at].Err = c.recorded(decided(commits[at].TxnID, single))
 		}
 	})
-	// Their deadline is a common one, although not all of them are requested at the same time.
+	// They share one deadline, although not all of them are queried at the same time.
 	deadline := time.Now().Add(c.options.ResolveTimeout)
 	concurrently(len(commits), func(at int) {
 		if lost[at] != nil {
@@ -462,7 +465,7 @@ func (c *Client) Batch(ctx context.Context, commits []*PreparedCommit) ([]Result
 // concurrentMax bounds the requests that one call has in flight.
 const concurrentMax = 64
 
-// concurrently calls do with 0 to count-1, and returns when all calls have.
+// concurrently calls do with 0 to count-1, and returns when all calls have returned.
 func concurrently(count int, do func(at int)) {
 	var calls sync.WaitGroup
 	free := make(chan struct{}, concurrentMax)
@@ -510,8 +513,8 @@ func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 	})))
 }
 
-// Validate tells whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if the
-// id has one. It changes nothing.
+// Validate reports whether a commit would pass now if it were alone: would_commit or would_abort; the verdict itself if
+// the id has one. It changes nothing.
 func (c *Client) Validate(ctx context.Context, prepared *PreparedCommit) (*wire.TxnOutcome, error) {
 	if err := mayBeSent(ctx, prepared); err != nil {
 		return nil, err
@@ -589,8 +592,8 @@ func (c *Client) Stores(ctx context.Context) ([]wire.StoreInfo, error) {
 	return list.Stores, nil
 }
 
-// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does. Commits
-// of one batch share a deadline.
+// resolve settles a transaction whose reply was lost: it has committed, or the fence makes sure that it never does.
+// Commits of one batch share a deadline.
 func (c *Client) resolve(ctx context.Context, txnID string, lost error, deadline time.Time) (Verdict, error) {
 	for failed := 1; time.Now().Before(deadline); failed++ {
 		found, err := c.Status(ctx, txnID, true, time.Second)
@@ -626,8 +629,8 @@ func (c *Client) recorded(verdict Verdict, err error) (Verdict, error) {
 	return verdict, err
 }
 
-// ownEpoch returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several
-// endpoints, one that is asked after another may not have applied it yet.
+// ownEpoch returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with
+// several endpoints, the one that serves the read may not have applied it yet.
 func (c *Client) ownEpoch(store string) Epoch {
 	if len(c.wires) == 1 || c.options.IgnoreOwnWrites {
 		return 0
@@ -645,7 +648,7 @@ func rowOf(row *wire.Row) (Row, error) {
 	return Row{Key: key, Value: valueOf(row.Value, row.ValueB64), Version: version}, fields.err
 }
 
-// checkLimit returns an error if a limit of a range is not one.
+// checkLimit returns an error if the limit of a range is invalid.
 func checkLimit(limit int) error {
 	if limit < 0 || limit > rangeLimitMax {
 		return misuse("the limit of a range must be from 1 to %d, or 0 for %d, not %d", rangeLimitMax, rangeLimitDefault, limit)
@@ -653,13 +656,14 @@ func checkLimit(limit int) error {
 	return nil
 }
 
-// limitOf returns a limit as the API has it. One that does not fit is clamped, not truncated: the service refuses it.
+// limitOf converts a limit to its wire form. A limit that does not fit is clamped, not truncated, so that the service
+// refuses it.
 func limitOf(limit int) *int32 {
 	clamped := int32(min(max(limit, math.MinInt32), math.MaxInt32))
 	return &clamped
 }
 
-// requestWaitMax is how long the service waits in a request at most.
+// requestWaitMax is the longest time that the service waits in a request.
 const requestWaitMax = time.Minute
 
 func milliseconds(wait time.Duration) int32 {

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// closing tells whether a transaction takes further reads and writes.
+// closing tracks whether a transaction accepts further reads and writes.
 type closing struct {
 	mutex sync.Mutex
-	// reason is why it does not: no verdict would cover them. nil if it does.
+	// reason is why it does not: no verdict would cover them; nil if it does.
 	reason error
 	// commits is the number of commits that have not ended.
 	commits int
@@ -23,7 +23,7 @@ var (
 		"finish reads and writes before the work returns")
 )
 
-// err returns why there must be no further reads and writes.
+// err returns the error of further reads and writes; nil if they are accepted.
 func (c *closing) err() error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -40,7 +40,7 @@ func (c *closing) commit() {
 	}
 }
 
-// committed ends a commit. The transaction is opened again if neither this commit nor another one can have been decided.
+// committed ends a commit. It reopens the transaction if neither this commit nor another one can have been decided.
 func (c *closing) committed(ctx context.Context, verdict Verdict, err error) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -73,14 +73,14 @@ func errDecided(verdict Verdict) error {
 	return misuse("the transaction has %s already: begin another one for this read or write", status)
 }
 
-// isUndecided tells whether an error of a commit means that nothing was decided. The error itself tells, not what it wraps: an
-// *OutcomeUnknown may wrap an *Unavailable.
+// isUndecided reports whether an error of a commit means that nothing was decided. Only the error itself counts, not an
+// error that it wraps: an *OutcomeUnknown may wrap an *Unavailable.
 func isUndecided(ctx context.Context, err error) bool {
 	switch err := err.(type) {
 	case *Unavailable, *Misuse:
 		return true
 	case *ClientMistake:
-		// The id has another body already, which may have its verdict.
+		// The id was already used with another body, which may have its verdict.
 		return err.Code() != "body_mismatch"
 	}
 	// The context ended before the commit was sent.

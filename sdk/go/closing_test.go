@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lateUses has each read and write of what a transaction has not read.
+// lateUses has each kind of read and write, of rows that a transaction has not read.
 func lateUses(ctx context.Context) map[string]func(*Transaction) error {
 	return map[string]func(*Transaction) error{
 		"Insert":         func(txn *Transaction) error { txn.Insert("kv", "late", 1); return txn.Err() },
@@ -32,7 +32,7 @@ func isRefused(err error, text string) bool {
 	return errors.As(err, &misuse) && strings.Contains(err.Error(), text)
 }
 
-// withPut begins a transaction that has one write, one row that it has read, and one that was read ahead.
+// withPut begins a transaction with one write, one row read, and one row prefetched.
 func withPut(client *Client) *Transaction {
 	txn := client.BeginLocal("")
 	txn.Put("kv", "a", 1)
@@ -42,7 +42,7 @@ func withPut(client *Client) *Transaction {
 	return txn
 }
 
-// reads reports what the transaction has read and written already.
+// reads checks that the transaction's own reads and writes remain readable.
 func reads(t *testing.T, txn *Transaction) {
 	t.Helper()
 	rows, err := txn.GetMany(t.Context(), "kv", []string{"a", "read"})
@@ -51,7 +51,7 @@ func reads(t *testing.T, txn *Transaction) {
 	}
 }
 
-// A write that a commit under way does not contain would be in no commit at all.
+// A write during a commit that does not contain it would be in no commit at all.
 func TestATransactionTakesNoReadsAndWritesDuringItsCommitAndAfterTheVerdict(t *testing.T) {
 	url, arrived := holding(t)
 	client, err := New(url, Options{Timeout: time.Minute, Retry: once.Retry})
@@ -99,7 +99,7 @@ func TestARepeatedCommitHasTheSameBody(t *testing.T) {
 		if won, ok := verdict.(*Committed); err != nil || !ok || won.TxnID != txn.ID() {
 			t.Error(verdict, err)
 		}
-		// A refused read is none.
+		// A refused read does not count as read.
 		if _, err := txn.Get(t.Context(), "kv", "late"); !isRefused(err, "has committed already") {
 			t.Error(err)
 		}
@@ -124,7 +124,7 @@ func TestACommitThatMayHaveBeenDecidedLeavesTheTransactionClosed(t *testing.T) {
 			}
 			return isLost, ""
 		}, false},
-		// Even if a repetition is certainly not taken in.
+		// Even if a repetition is certainly not accepted.
 		"unknown, then unavailable": {func(kind string, _ []string, before int) (int, string) {
 			switch {
 			case kind == "status":
@@ -151,7 +151,7 @@ func TestACommitThatMayHaveBeenDecidedLeavesTheTransactionClosed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// One whose context ended before it was sent was not decided either.
+	// A commit whose context ended before it was sent was not decided either.
 	client, err := New("http://127.0.0.1:1", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +200,7 @@ func TestATransactionOfARunTakesNoReadsAndWritesOnceTheWorkHasReturned(t *testin
 		case kind == "begin":
 			return begunReply(before, 7)
 		case before == 0:
-			// Between two requests of the commit as well.
+			// Even between two requests of the commit.
 			return overloadedReply()
 		}
 		if err := use(); !isRefused(err, "the work of Run has returned") {
@@ -260,7 +260,7 @@ func TestAnAbortEndsTheTransactionAndItsReads(t *testing.T) {
 	}
 }
 
-// Its answer would not be about what another goroutine writes meanwhile.
+// Its answer would not cover concurrent writes of another goroutine.
 func TestATransactionTakesNoWritesWhileItIsValidated(t *testing.T) {
 	c := newReadingCrowd(t, once)
 	txn, validated := c.client.BeginLocal(""), make(chan error)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// headStart is how long a request is in flight before another may follow: the longest that an item waits because of a
-// slow response.
+// headStart is how long a request is in flight before another may follow: the longest time that an item waits because
+// of a slow response.
 const headStart = 5 * time.Millisecond
 
-// bounds limit the requests of one group in flight.
+// bounds limits the requests of one group in flight.
 type bounds struct {
 	// inFlight is the maximum number of requests in flight at the same time.
 	inFlight  int
@@ -25,10 +25,10 @@ type bounds struct {
 // A coalescer limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. It
 // does not interpret items, and never retries one.
 //
-// While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes longer
-// than the head start: one batch of everything that waits costs less than two, and its commits conflict less, because
-// their callers know the outcomes of the batch before. Callers wait for their own replies, so the requests of one session
-// stay in order. Batches are sent by goroutines of their own, which no caller can cancel.
+// While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes
+// longer than the head start: one batch of all queued items costs less than two, and its commits conflict less, because
+// their callers know the outcomes of the preceding batch. Callers wait for their own replies, so the requests of one
+// session stay in order. Batches are sent by goroutines of their own, which no caller can cancel.
 type coalescer[Item, Reply any] struct {
 	bounds bounds
 	// sendOne sends an item on behalf of its caller, within the caller's context.
@@ -37,20 +37,20 @@ type coalescer[Item, Reply any] struct {
 	sendBatch func([]Item) []Reply
 
 	mutex sync.Mutex
-	// groups are those with a request in flight, by key.
+	// groups has the groups with a request in flight, by key.
 	groups map[string]*group[Item, Reply]
 }
 
-// Only items of the same group share a request. Each group has a queue and limits of its own.
+// group is a queue with limits of its own. Only items of the same group share a request.
 type group[Item, Reply any] struct {
 	key      string
 	inFlight int
-	// gathering counts requests that ended, and whose callers may be about to queue their next items. Until then nothing is
-	// sent.
+	// gathering counts completed requests whose callers may be about to queue their next items. Nothing is sent while
+	// there are any.
 	gathering int
 	// sentAt is when the last request was sent.
 	sentAt time.Time
-	// timer runs until another request may follow; nil if none does.
+	// timer fires when another request may follow; nil if no timer runs.
 	timer *time.Timer
 	queue []*entry[Item, Reply]
 }
@@ -59,15 +59,15 @@ type group[Item, Reply any] struct {
 type terms struct {
 	// group is the key of the item's group.
 	group string
-	// Two items with the same id are never put into the same batch; an empty id is none.
+	// id is empty or identifies the item: two items with the same id are never put into the same batch.
 	id string
 	// bytes that the item takes up in a request.
 	bytes int
-	// until is when the caller gives up; the zero time is never.
+	// until is when the caller gives up; zero means never.
 	until time.Time
 }
 
-// errLate is why there is no reply: the caller has given up.
+// errLate is the error of a caller that has given up.
 var errLate = errors.New("the request has not ended in time, because earlier ones have not")
 
 type entry[Item, Reply any] struct {
@@ -77,8 +77,8 @@ type entry[Item, Reply any] struct {
 	reply chan Reply
 }
 
-// submit sends an item, by itself or in a batch, and returns its reply. The only errors are the context's and errLate. It
-// then also returns whether the item was already in a batch, which is sent all the same.
+// submit sends an item, by itself or in a batch, and returns its reply. The only errors are the context's and errLate.
+// It then also reports whether the item was already in a batch, which is sent nevertheless.
 func (c *coalescer[Item, Reply]) submit(ctx context.Context, terms terms, item Item) (reply Reply, sent bool, err error) {
 	c.mutex.Lock()
 	own := c.groups[terms.group]
@@ -130,7 +130,7 @@ func (g *group[Item, Reply]) departs() {
 	g.sentAt = time.Now()
 }
 
-// release gives up a place among the requests in flight.
+// release gives up an in-flight place.
 func (c *coalescer[Item, Reply]) release(of *group[Item, Reply]) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -145,7 +145,7 @@ func (c *coalescer[Item, Reply]) release(of *group[Item, Reply]) {
 	}
 }
 
-// dispatch sends what is queued as soon as a request may follow those in flight. The caller holds the mutex.
+// dispatch sends the queued items as soon as a request may follow those in flight. The caller holds the mutex.
 func (c *coalescer[Item, Reply]) dispatch(of *group[Item, Reply]) {
 	for of.gathering == 0 && len(of.queue) > 0 && of.inFlight < c.bounds.inFlight {
 		wait := c.bounds.headStart - time.Since(of.sentAt)
@@ -192,8 +192,8 @@ func (c *coalescer[Item, Reply]) gathers(of *group[Item, Reply], change int) {
 	of.gathering += change
 }
 
-// letCallersQueue lets callers that just got their replies queue their next items, so that these are in the next batch:
-// it yields until the queue no longer grows.
+// letCallersQueue lets callers that just got their replies queue their next items, so that the next batch includes
+// them: it yields until the queue no longer grows.
 func (c *coalescer[Item, Reply]) letCallersQueue(of *group[Item, Reply]) {
 	for queued, unchanged := 0, 0; unchanged < 2; {
 		runtime.Gosched()

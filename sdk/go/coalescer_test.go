@@ -32,8 +32,8 @@ func (h held) with(status int, lines ...string) {
 	h.answer <- [2]any{status, strings.Join(lines, "\n")}
 }
 
-// holding is a service that holds commit requests back until the test answers them. A request for a status is
-// answered at once: committed.
+// holding starts a service that holds commit requests back until the test answers them. It answers a status request at
+// once with committed.
 func holding(t *testing.T) (url string, arrived chan held) {
 	t.Helper()
 	arrived = make(chan held, 100)
@@ -54,7 +54,7 @@ func holding(t *testing.T) (url string, arrived chan held) {
 				request.ids = append(request.ids, txn.TxnID)
 			}
 		}
-		// The end of a connection is only noticed if the body was read.
+		// The server only notices the end of a connection if it has read the body.
 		_, _ = io.Copy(io.Discard, r.Body)
 		arrived <- request
 		select {
@@ -88,7 +88,7 @@ func problemLine(id string, status int, code string) string {
 	return fmt.Sprintf(`{"status":"problem","txn_id":"%s","problem":%s}`, id, problemText(status, code))
 }
 
-// A crowd commits on a client that has as many requests in flight as it may.
+// A crowd commits on a client with the maximum number of requests in flight.
 type crowd struct {
 	t       *testing.T
 	client  *Client
@@ -167,7 +167,7 @@ func (c *crowd) commit(ctx context.Context, prepared *PreparedCommit) chan strin
 	return end
 }
 
-// queued commits one after the other, and returns once all of them are queued.
+// queued commits one by one, and returns once all of them are queued.
 func (c *crowd) queued(commits ...*PreparedCommit) []chan string {
 	var ends []chan string
 	for _, prepared := range commits {
@@ -235,7 +235,7 @@ func TestABatchNeverContainsTheSameIDTwice(t *testing.T) {
 	twice, other := c.prepared(nil), c.prepared(nil)
 	ends := c.queued(twice, twice, other)
 	c.release()
-	// The second one is in flight at the same time, as without batches, and may arrive first.
+	// The second request is in flight at the same time, as without batches, and may arrive first.
 	request, second := <-c.arrived, <-c.arrived
 	if second.batch {
 		request, second = second, request
@@ -333,7 +333,7 @@ func TestACancelledCallerDoesNotAffectOthers(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	cancelWaiting()
-	// It was never sent, so its outcome is known.
+	// The commit was never sent, so its outcome is known.
 	c.ends([]chan string{gone}, "context canceled")
 	away := c.commit(flies, flown)
 	for c.waiting() != 1 {

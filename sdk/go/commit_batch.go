@@ -12,8 +12,8 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// commitBounds are the bounds of coalesced commits. A second request in flight hides the latency of a distant service, and
-// keeps one slow response from stalling every session.
+// commitBounds are the bounds of coalesced commits. A second request in flight hides the latency of a distant service,
+// and keeps one slow response from stalling every session.
 var commitBounds = bounds{inFlight: 2, headStart: headStart, items: 512, bytes: 4 << 20}
 
 // commitItem is a commit and the body of its request.
@@ -31,8 +31,8 @@ func newCommitItem(prepared *PreparedCommit) (commitItem, error) {
 // requestBytesMax bounds the body of a request.
 const requestBytesMax = 10 << 20
 
-// bodyOf encodes the body of a request. One that is too large is not sent: the service closes the connection when it refuses
-// a body that is on its way, which may lose the refusal, so the outcome would be unknown.
+// bodyOf encodes the body of a request. A body that is too large is not sent: the service closes the connection when it
+// refuses a body in transit, which may lose the refusal and leave the outcome unknown.
 func bodyOf(request any) ([]byte, error) {
 	body, err := jsonOf(request)
 	if err != nil {
@@ -48,8 +48,8 @@ func bodyOf(request any) ([]byte, error) {
 	return body, nil
 }
 
-// Groups of commits. One that writes nothing is judged without a sync of the log, and would wait for it in a batch with
-// others.
+// Groups of commits. A commit that writes nothing is decided without a log sync, and would wait for one in a batch with
+// writes.
 const (
 	readOnlyCommits = "read-only"
 	writingCommits  = "writing"
@@ -63,13 +63,13 @@ func (c commitItem) group() string {
 	return writingCommits
 }
 
-// isBatchable reports whether the commit may be sent in a batch. A batch has one trace context, and is answered only when
-// the slowest of its commits is.
+// isBatchable reports whether the commit may be sent in a batch. A batch has one trace context, and is answered only
+// when the slowest of its commits is.
 func (c commitItem) isBatchable() bool {
 	return c.prepared.Traceparent == "" && given(c.prepared.Request.Ack) != AckApplied && c.bytes() <= commitBounds.bytes
 }
 
-// bytes returns an upper bound of the length of the commit's line.
+// bytes returns an upper bound of the length of the commit's line, unless JSON escapes characters of its id.
 func (c commitItem) bytes() int { return len(c.body) + len(c.prepared.TxnID) + 16 }
 
 // writeTo writes the commit's line of a batch: its body with the id as the first member.
@@ -86,8 +86,8 @@ func (c commitItem) writeTo(lines *bytes.Buffer) {
 	lines.WriteByte('\n')
 }
 
-// sendBatch sends commits as one batch. It returns a reply to each, as if each had been a request of its own. Those that an
-// endpoint could not decide go to the next one.
+// sendBatch sends commits as one batch. It returns a reply to each, as if each had been a request of its own. Commits
+// that an endpoint could not decide move to the next one.
 func (c *Client) sendBatch(items []commitItem) []reply[wire.TxnOutcome] {
 	if len(items) == 1 {
 		return []reply[wire.TxnOutcome]{c.sendCommit(context.Background(), items[0])}
@@ -182,7 +182,7 @@ func splitReply(answer reply[[]wire.TxnOutcome], count int) []reply[wire.TxnOutc
 	return replies
 }
 
-// singleOf turns the result of one commit of a batch into the reply that a request of its own would have got.
+// singleOf turns the result of one commit of a batch into the reply that a request of its own would have received.
 func singleOf(outcome *wire.TxnOutcome, header http.Header) reply[wire.TxnOutcome] {
 	if outcome.Problem != nil {
 		return reply[wire.TxnOutcome]{status: int(outcome.Problem.Status), problem: outcome.Problem}

@@ -51,9 +51,9 @@ func (c *Client) Offset(ctx context.Context, consumer, store string) (*Offset, e
 	return nil, nil
 }
 
-// SetOffset sets a consumer's offset: it has processed every record up to and including offset.LSN. The Log may be empty.
-// Durable on return. It returns a *ClientMistake if the position is past the end of the log, or the log is not the service's
-// (log_replaced).
+// SetOffset sets a consumer's offset: it has processed every record up to and including offset.LSN. offset.Log may be
+// empty. The offset is durable on return. It returns a *ClientMistake if the position is past the end of the log, or
+// the log is not the service's (log_replaced).
 func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset Offset) (*ConsumerInfo, error) {
 	names := errors.Join(checkName("name of a consumer", consumer), checkText("name of a store", store), checkText("log", offset.Log))
 	if names != nil {
@@ -68,8 +68,8 @@ func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset O
 	}))
 }
 
-// ForgetConsumer removes a consumer, so that the log is no longer retained for it. It returns a *ClientMistake with the code
-// unknown_consumer if there is none; with several endpoints also if a first reply was lost.
+// ForgetConsumer removes a consumer, so that the log is no longer retained for it. It returns a *ClientMistake with the
+// code unknown_consumer if there is none; with several endpoints also if a first reply was lost.
 func (c *Client) ForgetConsumer(ctx context.Context, consumer string) error {
 	if err := checkName("name of a consumer", consumer); err != nil {
 		return err

@@ -16,7 +16,7 @@ func TestRunDoesNotSendACommitAgainThatMayBeDurable(t *testing.T) {
 		case kind == "begin":
 			return works(kind, ids, before)
 		case kind == "commit" && before == 1:
-			// Taken in; then the service goes down.
+			// Accepted; then the service goes down.
 			return isLost, ""
 		}
 		return 503, troubleText(503, "stopping")
@@ -49,7 +49,7 @@ func TestAnUnknownOutcomeIsNoErrorThatDecidedNothing(t *testing.T) {
 	}
 }
 
-// unclear has responses to a commit that do not tell what became of it.
+// unclear has responses to a commit that do not determine its outcome.
 var unclear = map[string]func() (int, string){
 	"503 of a proxy":  func() (int, string) { return 503, "upstream connect error or disconnect/reset before headers" },
 	"520 of a proxy":  func() (int, string) { return 520, "<html>unknown error</html>" },
@@ -67,7 +67,7 @@ func TestACommitWhoseResponseIsUnclearIsResolvedByItsID(t *testing.T) {
 				}
 				status, text := reply()
 				if kind == "stream" {
-					// The endpoint keeps a stream that has a body.
+					// The endpoint keeps a stream open if the response has a body.
 					text = ""
 				}
 				return status, text
@@ -97,7 +97,7 @@ func TestACommitWhoseResponseIsUnclearIsResolvedByItsID(t *testing.T) {
 				},
 			}
 			if status, _ := reply(); status == 200 {
-				// Another test has the lines that a stream cannot read.
+				// Another test covers the lines that a stream cannot read.
 				delete(ways, "stream")
 			}
 			for way, commit := range ways {
@@ -125,7 +125,7 @@ func TestABatchWithTooFewResultsIsResolvedByItsIDs(t *testing.T) {
 	}
 }
 
-// Those that an endpoint could not decide.
+// The commits that an endpoint could not decide.
 func TestCommitsOfABatchAreSentAgainWithinOneTimeout(t *testing.T) {
 	const count = 6 * concurrentMax
 	lines := ""
@@ -150,7 +150,7 @@ func TestCommitsOfABatchAreSentAgainWithinOneTimeout(t *testing.T) {
 	var unavailable *Unavailable
 	var unknown *OutcomeUnknown
 	for at, result := range results {
-		// One that was not sent again was not taken in.
+		// A commit that was not resent was not accepted.
 		if at < concurrentMax && !errors.As(result.Err, &unknown) || at == count-1 && !errors.As(result.Err, &unavailable) {
 			t.Errorf("%d: %+v", at, result)
 		}

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// silent is a service that answers no request.
+// silent starts a service that answers no request.
 func silent(t *testing.T) (url string, arrived chan string) {
 	t.Helper()
 	arrived = make(chan string, 100)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		// The end of a connection is only noticed if the body was read.
+		// The server only notices the end of a connection if it has read the body.
 		_, _ = io.Copy(io.Discard, r.Body)
 		arrived <- r.URL.Path
 		<-r.Context().Done()
@@ -28,7 +28,7 @@ func silent(t *testing.T) (url string, arrived chan string) {
 	return server.URL, arrived
 }
 
-// requestsOf has the requests of a client that begin, read, run and look up a transaction.
+// requestsOf has a client's requests to begin, read, run and look up a transaction.
 func requestsOf(client *Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Begin": func(ctx context.Context) error { _, err := client.Begin(ctx, BeginOptions{}); return err },
@@ -51,7 +51,7 @@ func TestARequestWhoseContextEndsReturnsTheErrorOfTheContext(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// First: what was sent to late may still arrive later.
+			// First, because requests to late may still arrive afterwards.
 			for name, request := range requestsOf(client) {
 				cancelled, cancel := context.WithCancel(t.Context())
 				cancel()
@@ -65,7 +65,7 @@ func TestARequestWhoseContextEndsReturnsTheErrorOfTheContext(t *testing.T) {
 			}
 			for name, request := range requestsOf(client) {
 				var unavailable *Unavailable
-				// On a busy machine the first ones may end before they are sent.
+				// On a busy machine the first requests may end before they are sent.
 				for wait, isSent := 20*time.Millisecond, false; !isSent; wait *= 2 {
 					late, cancel := context.WithTimeout(t.Context(), wait)
 					if err := request(late); !errors.Is(err, context.DeadlineExceeded) || errors.As(err, &unavailable) {
@@ -119,7 +119,7 @@ func TestACallWhoseContextEndsTellsWhyTheAttemptBeforeFailed(t *testing.T) {
 		return err
 	}
 	for name, request := range requests {
-		// On a busy machine the first ones may end before they are answered.
+		// On a busy machine the first requests may end before they are answered.
 		for wait, isTold := 100*time.Millisecond, false; !isTold; wait *= 2 {
 			late, cancel := context.WithTimeout(t.Context(), wait)
 			var unavailable *Unavailable
@@ -194,7 +194,7 @@ func TestACommitThatWaitsForAPlaceInAStreamIsNotSentOnceItsContextEnds(t *testin
 	}
 	stream := client.CommitStream()
 	defer stream.Close()
-	// Full.
+	// The window is full.
 	stream.window.commits, stream.window.bytes = streamCommitsMax, streamBytesMax
 	late, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -204,7 +204,7 @@ func TestACommitThatWaitsForAPlaceInAStreamIsNotSentOnceItsContextEnds(t *testin
 	}
 }
 
-// A Close must not hide that a commit may have been taken in.
+// A Close must not hide that a commit may have been accepted.
 func TestAStreamThatIsClosedWhileACommitIsMovedToAnotherEndpointResolvesIt(t *testing.T) {
 	moved := make(chan struct{})
 	var stream *CommitStream

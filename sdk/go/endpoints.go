@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// endpoints are those of one service, all equal: which one is in use, and which ones failed recently.
+// endpoints has the endpoints of one service, all equal: which one is in use, and which ones failed recently.
 //
-// One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
-// skipped until its cool-down has passed, unless all of them have failed.
+// One endpoint is in use until it fails. The next one in the list then replaces it; an endpoint that failed is skipped
+// until its cool-down has passed, unless all of them have failed.
 type endpoints struct {
 	// urls is not empty.
 	urls []string
-	// timeout is how long one may take to answer while another has not been asked.
+	// timeout is how long an endpoint may take to answer while another one has not been tried.
 	timeout  time.Duration
 	coolDown time.Duration
 
@@ -24,7 +24,7 @@ type endpoints struct {
 	failedAt []time.Time
 }
 
-// newEndpoints takes URLs apart that are separated by commas. A URL that is named twice counts once.
+// newEndpoints splits URLs at commas. A URL that occurs twice counts once.
 func newEndpoints(servers []string, timeout, coolDown time.Duration) (*endpoints, error) {
 	e := &endpoints{timeout: timeout, coolDown: coolDown}
 	for _, server := range servers {
@@ -57,7 +57,7 @@ func (e *endpoints) current() int {
 	return e.inUse
 }
 
-// choose returns the endpoint to try now of those that are allowed: the one in use or the first one after it, if possible
+// choose returns the endpoint to try now among the allowed ones: the one in use or the first one after it, preferably
 // one that has not failed recently.
 func (e *endpoints) choose(isAllowed func(int) bool) (int, bool) {
 	e.mutex.Lock()
@@ -80,7 +80,7 @@ func (e *endpoints) chosen(isAllowed func(int) bool) (int, bool) {
 	return chosen, found
 }
 
-// hasRested reports whether some of the endpoints that are allowed has not failed recently.
+// hasRested reports whether an allowed endpoint has not failed recently.
 func (e *endpoints) hasRested(isAllowed func(int) bool) bool {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
@@ -92,7 +92,7 @@ func (e *endpoints) hasRested(isAllowed func(int) bool) bool {
 	return false
 }
 
-// failed records that an endpoint failed: another one is in use from now on, if there is another.
+// failed records that an endpoint failed: another one, if there is any, is in use from now on.
 func (e *endpoints) failed(at int) {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()

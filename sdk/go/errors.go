@@ -13,7 +13,7 @@ import (
 // Problem is the service's description of an error (RFC 9457).
 type Problem = wire.Problem
 
-// ClientMistake is the error of a request that is wrong and would be in a retry; Problem.Errors has the details.
+// ClientMistake is the error of a request that is wrong, as its retry would be; Problem.Errors has the details.
 type ClientMistake struct {
 	Problem Problem
 }
@@ -40,10 +40,10 @@ func (e *ClientMistake) Code() string { return e.Problem.Code }
 
 // Unavailable is the error of a request that decided nothing; the same request may succeed later.
 type Unavailable struct {
-	// Problem is the service's problem document; nil if the service could not be reached. If several endpoints were tried, it
-	// is that of one of them.
+	// Problem is the service's problem document; nil if the service could not be reached. If several endpoints were tried,
+	// it is that of one of them.
 	Problem *Problem
-	// Err is why the service could not be reached. If several endpoints were tried, it names each with its reason.
+	// Err is why the service could not be reached. If several endpoints were tried, it lists each one with its reason.
 	Err error
 }
 
@@ -64,8 +64,8 @@ func (e *Unavailable) RetryAfter() time.Duration {
 	return time.Duration(*e.Problem.RetryAfterMs) * time.Millisecond
 }
 
-// OutcomeUnknown is the error of a commit whose outcome is not known: it may have committed. [Client.Status] returns it, and
-// with a fence makes sure that a commit that has not arrived never does.
+// OutcomeUnknown is the error of a commit whose outcome is not known: it may have committed. [Client.Status] returns
+// the outcome, and with a fence ensures that a commit that has not arrived never takes effect.
 type OutcomeUnknown struct {
 	TxnID string
 	Err   error
@@ -75,8 +75,8 @@ func (e *OutcomeUnknown) Error() string {
 	return fmt.Sprintf("the outcome of transaction %s is unknown: %v; Client.Status requests it", e.TxnID, e.Err)
 }
 
-// Unwrap returns the error of the caller's context, if that ended the wait for the outcome, and nothing else: an *Unavailable in
-// Err says that nothing was decided, which is not known here.
+// Unwrap returns the error of the caller's context, if that ended the wait for the outcome, and no other error: an
+// *Unavailable in Err would imply that nothing was decided, which is not known here.
 func (e *OutcomeUnknown) Unwrap() error {
 	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(e.Err, ended) {
@@ -88,9 +88,9 @@ func (e *OutcomeUnknown) Unwrap() error {
 
 // TransactionAborted is the error of a Run without a commit: the last abort was final, or the retries are used up.
 type TransactionAborted struct {
-	// Aborted is the last verdict; its Retryable tells whether further attempts may pass.
+	// Aborted is the last verdict; its Retryable is set if further attempts may pass.
 	Aborted *Aborted
-	// Attempts is how many there were.
+	// Attempts is the number of attempts.
 	Attempts int
 }
 
@@ -106,7 +106,8 @@ func (e *TransactionAborted) Error() string {
 	return text
 }
 
-// ServerMisbehaved is the error of a response that violates the API, or of one of a newer server that this client does not know.
+// ServerMisbehaved is the error of a response that violates the API, or that comes from a newer server and is unknown
+// to this client.
 type ServerMisbehaved struct {
 	Text string
 }

@@ -17,7 +17,7 @@ type order struct {
 	Total    int64  `json:"total"`
 }
 
-// The errors of a Run, from what the work itself returns to what the caller may repeat.
+// The errors of a Run, from those of the work itself to those after which the caller may retry.
 func ExampleClient_Run() {
 	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
 	if err != nil {
@@ -60,8 +60,8 @@ func ExampleClient_Run() {
 	}
 }
 
-// An engine that keeps the rows itself, in a store declared without an adaptor, follows the log, and reads its own rows
-// once they include everything up to the snapshot. This one writes no adds, whose values in the log are deltas.
+// An engine that stores the rows itself, in a store declared without an adaptor: it follows the log, and reads its own
+// rows once they include everything up to the snapshot. This one writes no adds, whose values in the log are deltas.
 func ExampleTransaction_Observe() {
 	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
 	if err != nil {
@@ -101,7 +101,7 @@ func ExampleTransaction_Observe() {
 			}
 		}
 	}
-	// The version of an absent row is 0, which is that of a missing entry.
+	// The version of an absent row is 0, as is that of a missing entry.
 	txn.Observe("orders", "ann", rows["ann"].version)
 	txn.Put("orders", "ann", order{"ann", 10})
 	verdict, err := txn.Commit(ctx)
@@ -116,7 +116,7 @@ func ExampleTransaction_Observe() {
 	}
 }
 
-// A view of a store that is stored elsewhere, together with the position that it reflects.
+// A view of a store, stored elsewhere together with the position that it reflects.
 func ExampleLogReader_Follow() {
 	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
 	if err != nil {
@@ -148,7 +148,7 @@ func ExampleLogReader_Follow() {
 	}
 }
 
-// A copy of a store: its state, and the log after it.
+// A copy of a store: its state, and the following log.
 func ExampleClient_State() {
 	client, err := tribunal.New("http://127.0.0.1:7420", tribunal.Options{})
 	if err != nil {

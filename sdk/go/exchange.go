@@ -22,15 +22,16 @@ const replyBytesMax = 256 << 20
 
 type response = http.Response
 
-// reply is a response of 2xx, or a status with a problem, or neither.
+// reply is a response of 2xx, a refusal with its problem, or neither.
 type reply[T any] struct {
 	data   *T
 	header http.Header
-	// status is that of a refusal, of endpoint. Without a problem it is not of the service, but of something in its place.
+	// status is that of a refusal, of endpoint. Without a problem it did not come from the service, but from something in
+	// its place.
 	status   int
 	problem  *Problem
 	endpoint string
-	// err is why there is no response, or none that can be read.
+	// err is why there is no readable response.
 	err error
 	// ended is the error of the caller's context if that is why there is no response.
 	ended     error
@@ -41,25 +42,25 @@ type reply[T any] struct {
 	garbled bool
 }
 
-// call makes one request of one endpoint.
+// call sends one request to one endpoint.
 type call func(context.Context, *wire.Client) (*response, error)
 
-// ask makes one request, within the timeout.
+// ask sends one request, within the timeout.
 func ask[T any](ctx context.Context, c *Client, wait time.Duration, request call) reply[T] {
 	return askUntil[T](ctx, c, wait, time.Time{}, request)
 }
 
-// askUntil makes one request, within the timeout, and until some time if it is not zero.
+// askUntil sends one request, within the timeout and, unless it is zero, the deadline.
 func askUntil[T any](ctx context.Context, c *Client, wait time.Duration, until time.Time, request call) reply[T] {
 	return askOn(ctx, c, c.failover(wait).until(until), documentOf[T], request)
 }
 
-// askOn makes one request, of one endpoint after another, until one answers or no attempt is left. The response is read by
-// the given function.
+// askOn sends one request to one endpoint after another, until one answers or no attempt is left. The given function
+// reads the response.
 func askOn[T any](ctx context.Context, c *Client, f *failover, read func([]byte) (*T, error), request call) reply[T] {
 	for timeout, again := f.next(ctx); again && ctx.Err() == nil; timeout, again = f.next(ctx) {
 		answer := exchange(ctx, timeout, read, c.wires[f.at], request)
-		// The caller has given up, and the endpoint has not failed.
+		// The caller gave up; the endpoint did not fail.
 		if ctx.Err() != nil {
 			answer.ended = ctx.Err()
 			return answer
@@ -74,7 +75,7 @@ func askOn[T any](ctx context.Context, c *Client, f *failover, read func([]byte)
 	return exhausted[T](f)
 }
 
-// exchange makes one request of one endpoint.
+// exchange sends one request to one endpoint.
 func exchange[T any](
 	ctx context.Context, timeout time.Duration, read func([]byte) (*T, error), endpoint *wire.Client, request call,
 ) (answer reply[T]) {
@@ -92,8 +93,8 @@ func exchange[T any](
 	return answer
 }
 
-// timedOut is the error of a request that took too long. It does not wrap the error of the context that ended the request: that
-// is not the caller's, for which errors.Is would take it.
+// timedOut is the error of a request that took too long. It does not wrap the error of the context that ended the
+// request: errors.Is would take that for the caller's.
 func timedOut(after time.Duration, err error) error {
 	return fmt.Errorf("no response within %v: %v", after.Round(time.Millisecond), err)
 }
@@ -118,11 +119,11 @@ func replyOf[T any](response *response, read func([]byte) (*T, error)) reply[T] 
 	return reply[T]{data: data, header: response.Header}
 }
 
-// foreignType returns an error if the content type of a response is none of the service's: it is of something in its place, such
-// as the login page of a proxy.
+// foreignType returns an error if the content type of a response shows that it came from something in place of the
+// service, such as the login page of a proxy.
 func foreignType(response *response) error {
 	given := strings.ToLower(response.Header.Get("Content-Type"))
-	// As text it may be JSON all the same, which reading it tells.
+	// Text may still be JSON; parsing decides.
 	if given == "" || strings.HasPrefix(given, "application/") || strings.HasPrefix(given, "text/plain") {
 		return nil
 	}
@@ -135,24 +136,24 @@ func lostRequest[T any](err error) reply[T] {
 	mistake, noConnection := mistakeOf(err)
 	neverSent := noConnection || errors.As(err, &network) && network.Op == "dial"
 	if errors.Is(err, io.EOF) {
-		// Not wrapped: that of a caller is the end of a log.
+		// Not wrapped: callers take io.EOF for the end of a log.
 		err = fmt.Errorf("%v", err)
 	}
 	return reply[T]{err: err, neverSent: neverSent, mistake: mistake}
 }
 
-// mistakeOf tells what is wrong with the address or the trust, if that is why there is no response, and whether that was found
-// before the request was sent. A commit may have been sent in other cases: something on the way may answer in its own way.
+// mistakeOf returns what is wrong with the address or the trust, if that is why there is no response, and whether that
+// was found before the request was sent. If it was not, a commit may have been sent: an intermediary may have answered.
 func mistakeOf(err error) (mistake string, neverSent bool) {
 	var certificate *tls.CertificateVerificationError
 	var noTLS tls.RecordHeaderError
-	// Only the first record of a connection, which is before any request, has it.
+	// Only an error at the first record of a connection, before any request, contains the connection.
 	isFirst := errors.As(err, &noTLS) && noTLS.Conn != nil
 	switch {
 	case errors.As(err, &certificate):
 		return fmt.Sprintf("the server's certificate is not trusted: %v; name its authority in CAFile", err), true
 	case errors.Is(err, http.ErrSchemeMismatch), isFirst:
-		// net/http does not tell at which record it found the mismatch.
+		// net/http does not report at which record it found the mismatch.
 		return fmt.Sprintf("%v: does the service speak TLS there? Is its address http://?", err), isFirst
 	case strings.Contains(err.Error(), tlsAlert):
 		return fmt.Sprintf("%v: does the service speak TLS there? Then use https://", err), false
@@ -160,10 +161,10 @@ func mistakeOf(err error) (mistake string, neverSent bool) {
 	return "", false
 }
 
-// tlsAlert is in the error of net/http about a response that is an alert of TLS: the service takes no plain text.
+// tlsAlert occurs in the error of net/http for a response that is a TLS alert: the service does not accept plain text.
 const tlsAlert = `malformed HTTP response "\x15\x03`
 
-// endedReply is the reply to a request that its caller no longer waits for.
+// endedReply is the reply to a request whose caller no longer waits.
 func endedReply[T any](ctx context.Context, neverSent bool) reply[T] {
 	return reply[T]{err: ctx.Err(), ended: ctx.Err(), neverSent: neverSent}
 }
@@ -186,7 +187,7 @@ func refusal[T any](response *response) reply[T] {
 	return refused
 }
 
-// refusalText returns the status of a refusal, and where it came from.
+// refusalText returns the status of a refusal and its origin.
 func (a reply[T]) refusalText() string {
 	if a.endpoint == "" {
 		return "status " + strconv.Itoa(a.status)
@@ -194,7 +195,7 @@ func (a reply[T]) refusalText() string {
 	return a.endpoint + ": status " + strconv.Itoa(a.status)
 }
 
-// sessionUnknown is the code of a refusal: no node of the service's log has issued the session token.
+// sessionUnknown is the code of a refusal: no node of the service's log issued the session token.
 const sessionUnknown = "session_unknown"
 
 // isSessionUnknown reports whether the request was refused because of its session token.
@@ -207,20 +208,20 @@ func documentOf[T any](body []byte) (*T, error) {
 	return data, json.Unmarshal(body, data)
 }
 
-// lost returns why the outcome of a commit is not known; nil if the reply tells it, or nothing was sent.
+// lost returns why the outcome of a commit is not known; nil if the reply contains it, or nothing was sent.
 func (a reply[T]) lost() error {
 	switch {
 	case a.err != nil && !a.neverSent:
 		return a.err
-	// 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor does an error of a
-	// server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+	// 409: the same id is waiting for its verdict. The others do not reveal whether the commit was accepted. Nor does an
+	// error of a server other than Tribunal, such as the 503 of a proxy whose connection broke.
 	case slices.Contains([]int{409, 500, 502, 504}, a.status), a.status >= 500 && a.problem == nil:
 		return errors.New(a.refusalText())
 	}
 	return nil
 }
 
-// settled returns the data of a reply, or the error that it amounts to.
+// settled returns the data of a reply, or the corresponding error.
 func settled[T any](a reply[T]) (*T, error) {
 	switch {
 	case a.data != nil:
@@ -234,7 +235,7 @@ func settled[T any](a reply[T]) (*T, error) {
 	case a.mistake != "":
 		return nil, misuse("%s", a.mistake)
 	case a.err != nil && a.ended != nil:
-		// Not *Unavailable, which would have the caller repeat a request whose context has ended.
+		// Not *Unavailable, which would make the caller repeat a request whose context has ended.
 		return nil, a.ended
 	case a.err != nil:
 		return nil, &Unavailable{Problem: a.problem, Err: a.err}
@@ -256,8 +257,8 @@ func verdict(a reply[wire.TxnOutcome]) (Verdict, error) {
 	return verdictOf(outcome, replayed, a.header.Get("Traceparent"))
 }
 
-// decided returns the verdict of a commit from a reply. The commit was taken if the service has answered without an error: if
-// the answer cannot be understood, another request for its status would get the same.
+// decided returns the verdict of a commit from a reply. The commit was accepted if the service answered without an
+// error: if the answer cannot be understood, a status request would get the same answer.
 func decided(txnID string, a reply[wire.TxnOutcome]) (Verdict, error) {
 	found, err := verdict(a)
 	var unexpected *ServerMisbehaved

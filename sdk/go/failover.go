@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// roundsMax is how often one of several endpoints gets a call.
+// roundsMax is how often each of several endpoints is tried for one call.
 const roundsMax = 2
 
-// failure is why an endpoint has not answered a request.
+// failure is why an endpoint did not answer a request.
 type failure struct {
 	err error
 	// maybeTaken is set if the request may have taken effect.
@@ -23,18 +23,18 @@ type failure struct {
 	problem *Problem
 }
 
-// aboutTheRequest has the refusals, for its size, that a request would get elsewhere as well.
+// aboutTheRequest has the refusals because of a request's size, which every endpoint would repeat.
 var aboutTheRequest = []int{
 	http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
 }
 
-// failureOf returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its
-// place; nil if it is one. "overloaded" is an answer: the same load would follow to the next endpoint.
+// failureOf returns why a reply does not count as one: the connection failed, the endpoint is unavailable, or something
+// else is in its place; nil if it is one. "overloaded" is an answer: the same load would follow to the next endpoint.
 func failureOf[T any](a reply[T]) *failure {
 	if a.err != nil {
 		return &failure{a.err, !a.neverSent, a.mistake, a.problem}
 	}
-	// Without a problem document, 503 is of something on the way, which may have passed the request on.
+	// Without a problem document, a 503 comes from an intermediary, which may have forwarded the request.
 	refuses := a.status == http.StatusServiceUnavailable && a.problem != nil
 	maybeTaken := a.status >= 500 && !refuses
 	switch {
@@ -49,8 +49,8 @@ func failureOf[T any](a reply[T]) *failure {
 	return &failure{fmt.Errorf("%d %s: %s", a.status, a.problem.Code, a.problem.Detail), maybeTaken, "", a.problem}
 }
 
-// inDoubt returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does
-// not tell what became of that.
+// inDoubt returns the reply to a commit whose copy another endpoint may have accepted: a refusal of this copy does not
+// reveal the fate of the other.
 func inDoubt[T any](a reply[T], maybeTaken bool) reply[T] {
 	switch {
 	case !maybeTaken || a.data != nil || a.garbled:
@@ -64,8 +64,9 @@ func inDoubt[T any](a reply[T], maybeTaken bool) reply[T] {
 }
 
 // failover has the attempts of one call on the endpoints of a service: where to send it next, for how long, and when to
-// give up. With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds. Every
-// request of this client may be repeated: it changes nothing, or the same; a commit is decided once, by its id.
+// give up. With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in
+// rounds. Every request of this client may be repeated: it changes nothing, or has no further effect; a commit is
+// decided once, by its id.
 type failover struct {
 	endpoints *endpoints
 	retry     RetryPolicy
@@ -94,7 +95,7 @@ func (c *Client) failoverWithin(wait, timeout time.Duration) *failover {
 	}
 }
 
-// until ends the call at some time, if that is not zero.
+// until sets the end of the call, unless it is zero.
 func (f *failover) until(until time.Time) *failover {
 	if !until.IsZero() && until.Before(f.deadline) {
 		f.deadline = until
@@ -126,7 +127,7 @@ func (f *failover) next(ctx context.Context) (time.Duration, bool) {
 	if !found {
 		return 0, false
 	}
-	// Whatever else may be tried in this round gets its share of the time.
+	// Each endpoint left to try in this round gets an equal share of the time.
 	others := 0
 	for _, tried := range f.tried {
 		if tried == round {
@@ -142,15 +143,15 @@ func (f *failover) next(ctx context.Context) (time.Duration, bool) {
 	return min(left, f.wait+share), true
 }
 
-// isOver records how the latest attempt ended. It returns whether its reply is that of the call, and no other is to be
-// tried.
+// isOver records how the latest attempt ended. It returns whether its reply is the call's reply, so that no other
+// attempt follows.
 func (f *failover) isOver(failed *failure) bool {
 	if failed == nil {
 		f.endpoints.works(f.at)
 		return true
 	}
 	if failed.problem != nil && failed.problem.Code == "store_lagging" {
-		// It works: it has waited for what the request must see.
+		// The endpoint works: it waited for the commits that the request must see.
 		f.tried[f.at] = roundsMax
 	} else {
 		f.endpoints.failed(f.at)
@@ -162,7 +163,7 @@ func (f *failover) isOver(failed *failure) bool {
 	return f.isSingle()
 }
 
-// retryAfter returns the shortest wait that an endpoint asked for.
+// retryAfter returns the shortest wait that an endpoint requested.
 func (f *failover) retryAfter() time.Duration {
 	asked := time.Duration(0)
 	for _, failed := range f.failures {
@@ -176,7 +177,7 @@ func (f *failover) retryAfter() time.Duration {
 	return asked
 }
 
-// exhausted returns what came of the call after no attempt is left.
+// exhausted returns the result of a call that has no attempt left.
 func exhausted[T any](f *failover) reply[T] {
 	var mistakes []string
 	count, reasons := 0, make([]error, len(f.failures))
@@ -201,7 +202,7 @@ func exhausted[T any](f *failover) reply[T] {
 	return answer
 }
 
-// noneAnswered names each endpoint that failed, and its reason.
+// noneAnswered lists each endpoint that failed, and its reason.
 func noneAnswered(urls []string, reasons []error) error {
 	var each []string
 	for at, reason := range reasons {

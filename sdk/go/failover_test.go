@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// What an endpoint does with a request instead of a response: it breaks the connection, or stays silent.
+// An endpoint's reactions to a request other than a response: it breaks the connection, or stays silent.
 const (
 	isLost   = -1
 	isSilent = -2
@@ -52,7 +52,7 @@ func startEndpoint(t *testing.T, reply endpointScript) *testEndpoint {
 		kind := kindOfPath(r.URL.Path)
 		var body []byte
 		if kind == "stream" {
-			// Up to its first line: its end comes only after the replies.
+			// Up to its first line: its end arrives only after the replies.
 			_ = http.NewResponseController(w).EnableFullDuplex()
 			body, _ = bufio.NewReader(r.Body).ReadBytes('\n')
 		} else {
@@ -154,7 +154,7 @@ func works(kind string, ids []string, _ int) (int, string) {
 	return 200, `{"stores":[]}`
 }
 
-// deadEndpoint returns the URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the next
+// deadEndpoint returns the URL of an endpoint without a listener. A closed port of 127.0.0.1 may be reused by the next
 // server.
 func deadEndpoint(t *testing.T) string {
 	t.Helper()
@@ -166,7 +166,7 @@ func deadEndpoint(t *testing.T) string {
 	return "http://" + listener.Addr().String()
 }
 
-// clientOf has times for a busy machine: what is to happen does not wait for their end.
+// clientOf returns a client whose times suit a busy machine: the expected events do not wait for them to elapse.
 func clientOf(t *testing.T, options Options, urls ...string) *Client {
 	t.Helper()
 	if options.Timeout == 0 {
@@ -213,7 +213,7 @@ func checkCommits(t *testing.T, client *Client) {
 
 func TestADeadEndpointIsPassedOverAndTheNextOneStaysInUse(t *testing.T) {
 	first, second := deadEndpoint(t), startEndpoint(t, works)
-	// As in the variable TRIBUNAL_URL.
+	// As in the environment variable TRIBUNAL_URL.
 	client, err := New(first+", "+second.url+"/", Options{})
 	if err != nil || client.Endpoint() != first {
 		t.Fatal(client.Endpoint(), err)
@@ -234,7 +234,7 @@ func TestAnUnavailableEndpointIsLeftUntilItsCoolDownHasPassed(t *testing.T) {
 		}
 		return works(kind, ids, before)
 	})
-	// The second one fails at its third request.
+	// The second endpoint fails at its third request.
 	second := startEndpoint(t, func(kind string, ids []string, before int) (int, string) {
 		if before < 2 {
 			return works(kind, ids, before)
@@ -254,7 +254,7 @@ func TestAnUnavailableEndpointIsLeftUntilItsCoolDownHasPassed(t *testing.T) {
 	}
 	check(1, 1, 0)
 	check(1, 2, 0)
-	// The first one has failed shortly before.
+	// The first one failed recently.
 	check(1, 3, 1)
 }
 
@@ -311,7 +311,7 @@ func TestACommitWithoutAReplyIsSentElsewhereWithTheSameIDAndBody(t *testing.T) {
 			first, second := startEndpoint(t, lost), startEndpoint(t, works)
 			client := clientOf(t, Options{EndpointTimeout: 2 * time.Second}, first.url, second.url)
 			checkCommits(t, client)
-			// The same request, and no question about its status.
+			// The same request, and no status request.
 			if len(first.asked()) != 1 || !reflect.DeepEqual(first.asked(), second.asked()) || client.Endpoint() != second.url {
 				t.Error(first.asked(), second.asked(), client.Endpoint())
 			}
@@ -432,7 +432,7 @@ func TestACallerThatGivesUpFailsNoEndpoint(t *testing.T) {
 }
 
 func TestCommitsOfABatchWithoutAnOutcomeAreSentElsewhere(t *testing.T) {
-	// Of a batch, the first commit is decided, the second was not taken in, and of the third nothing is known.
+	// In a batch, the first commit is decided, the second was not accepted, and the third one's outcome is unknown.
 	first := startEndpoint(t, func(kind string, ids []string, before int) (int, string) {
 		line := func(status int, code string) string {
 			return `{"status":"problem","problem":` + troubleText(status, code) + "}\n"
@@ -540,16 +540,16 @@ func TestAnEndpointThatFailedForAnotherCallIsPassedOverUntilItsCoolDownHasPassed
 			t.Error(at, expected)
 		}
 	}
-	// A log reader, for example, that is still connected to the second one.
+	// For example, a log reader that is still connected to the second one.
 	endpoints.failed(1)
 	check(0)
 	endpoints.failed(0)
 	check(2)
 	endpoints.failedAt[1] = time.Now().Add(-2 * time.Hour)
 	endpoints.failed(2)
-	// Unlike the first one, the second has rested.
+	// Unlike the first one, the second one's cool-down has passed.
 	check(1)
-	// Of three that have failed, the first that answers is used.
+	// Of three failed endpoints, the first to answer is used.
 	endpoints.failed(1)
 	endpoints.works(0)
 	check(0)
@@ -562,7 +562,7 @@ func TestAReadWaitsForTheClientsOwnCommits(t *testing.T) {
 		}
 		return 503, problemText(503, "stopping")
 	})
-	// The commit is of epoch 9.
+	// The commit belongs to epoch 9.
 	second := startEndpoint(t, func(_ string, _ []string, before int) (int, string) {
 		return 200, fmt.Sprintf(`{"applied":"%d","rows":[{"store":"kv","key":"n","value":1,"version":"5"}]}`, 8+before)
 	})

@@ -16,7 +16,7 @@ func (c *Client) SetHeadStart(to time.Duration) {
 	c.commits.bounds.headStart = to
 }
 
-// withOneInFlight makes a crowd whose first request is never slow, and is held.
+// withOneInFlight makes a crowd with one held request in flight, which never counts as slow.
 func withOneInFlight(t *testing.T) (c *crowd, first held, cancel context.CancelFunc, end chan string) {
 	t.Helper()
 	url, arrived := holding(t)
@@ -105,7 +105,7 @@ func TestAnIdleGroupIsForgotten(t *testing.T) {
 	}
 }
 
-// Otherwise batches alternate between two halves of the callers.
+// Otherwise batches would alternate between two halves of the callers.
 func TestCallersThatWereJustAnsweredAreInTheNextBatch(t *testing.T) {
 	nextBatches(t, time.Hour)
 }
@@ -114,11 +114,11 @@ func TestCallersThatWereAnsweredSlowlyAreInTheNextBatch(t *testing.T) {
 	nextBatches(t, 0)
 }
 
-// nextBatches submits items of 8 callers, and expects that many batches have all of them. The head start is that from the
-// second request on.
+// nextBatches submits items of 8 callers, and expects that many batches contain all of them. The given head start
+// applies from the second request on.
 func nextBatches(t *testing.T, headStart time.Duration) {
 	t.Helper()
-	// With one processor, a goroutine that yields lets all others run first, whatever else the machine does.
+	// With one processor, a goroutine that yields lets all others run first, whatever the load of the machine.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const callers, rounds = 8, 50
 	complete := 0

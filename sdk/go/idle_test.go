@@ -24,7 +24,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Closing leaves a client that can be used.
+	// The client remains usable after closing.
 	for range 2 {
 		if _, err := client.Stores(t.Context()); err != nil {
 			t.Fatal(err)

@@ -15,7 +15,8 @@ import (
 	tribunal "tribunal.internal/client"
 )
 
-// counting is a proxy that delays replies, and counts the requests with commits that are in flight at the same time.
+// counting starts a proxy that delays replies, and counts the requests with commits that are in flight at the same
+// time.
 func counting(t *testing.T) (url string, inFlightMax *atomic.Int32) {
 	t.Helper()
 	target := must[*neturl.URL](t)(neturl.Parse(serverURL(t)))
@@ -33,7 +34,7 @@ func counting(t *testing.T) (url string, inFlightMax *atomic.Int32) {
 			response.Body = io.NopCloser(bytes.NewReader(body))
 			if isCommit(response.Request) {
 				time.Sleep(2 * time.Millisecond)
-				// Before the reply leaves: the client may send its next request as soon as it has it.
+				// Before the reply is sent: the client may send its next request as soon as it receives it.
 				inFlight.Add(-1)
 			}
 			return err

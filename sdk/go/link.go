@@ -24,23 +24,24 @@ const (
 )
 
 var (
-	// errRepeated: the id waits for its reply already.
+	// errRepeated: the id is already waiting for its reply.
 	errRepeated = errors.New("the id is in flight")
-	// errOver: the link takes nothing any more.
+	// errOver: the link accepts no more lines.
 	errOver = errors.New("the link is over")
 )
 
-// delivered is what comes back for one line.
+// delivered is the result of one line.
 type delivered struct {
 	reply reply[wire.TxnOutcome]
-	// notTaken is set if the service certainly did not take the line in.
+	// notTaken is set if the service certainly did not accept the line.
 	notTaken error
 }
 
-// A link is one connection of a commit stream, to one endpoint: lines out, replies in, each to the caller that waits for it.
+// A link is one connection of a commit stream, to one endpoint: lines out, replies in, each for the caller that waits
+// for it.
 //
-// Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same time
-// leave together. Every line that was written is answered exactly once, at the latest when the link is over.
+// Callers append to one buffer, which the connection takes whenever it has room: lines that are written at the same
+// time are sent together. Every line that was written is answered exactly once, at the latest when the link is over.
 type link struct {
 	endpoint int
 	cancel   context.CancelFunc
@@ -48,26 +49,26 @@ type link struct {
 	silence *time.Timer
 
 	mutex sync.Mutex
-	// changed is signalled when there are lines, or will be none any more.
+	// changed is signalled when there are lines, or no more will follow.
 	changed *sync.Cond
-	// lines are those that the connection has not taken yet.
+	// lines has the lines that the connection has not taken yet.
 	lines []byte
-	// written counts lines, appended and taken bytes: those of all lines, and those that the connection has taken.
+	// written counts lines; appended and taken count the bytes of all lines, and those that the connection has taken.
 	written, appended, taken uint64
 	// waiting has the lines without a reply, by id in lower case.
 	waiting        map[string]waitingLine
 	finished, over bool
 	// released is set if the link was finished by its stream, so that its end is no failure.
 	released bool
-	// arrivedAt is when something arrived last.
+	// arrivedAt is when data last arrived.
 	arrivedAt time.Time
 }
 
 type waitingLine struct {
 	number uint64
-	// start counts the bytes of the lines before it.
+	// start is the number of bytes of the lines before it.
 	start uint64
-	// reply has room for it, so that a caller that left holds up no other.
+	// reply has room for it, so that a caller that left does not block the others.
 	reply chan delivered
 	// left is called when the line has a reply that no caller waits for.
 	left func()
@@ -81,11 +82,11 @@ func (w waitingLine) answer(with delivered) {
 	}
 }
 
-// linkEnd is how a link ended, for what still waits.
+// linkEnd is how a link ended, for the lines that still wait.
 type linkEnd struct {
-	// reply is that to lines that the service may have taken in.
+	// reply answers the lines that the service may have accepted.
 	reply reply[wire.TxnOutcome]
-	// upto is the last line that it may have taken in.
+	// upto is the last line that it may have accepted.
 	upto uint64
 }
 
@@ -106,7 +107,7 @@ func startLink(c *Client) *link {
 		defer cancel()
 		defer l.silence.Stop()
 		end := l.exchange(ctx, c)
-		// Before its callers continue elsewhere.
+		// Recorded before its callers continue elsewhere.
 		if failureOf(end.reply) != nil && !l.isReleased() {
 			c.endpoints.failed(l.endpoint)
 		}
@@ -134,7 +135,7 @@ func (l *link) isSilentSince(since time.Time) bool {
 	return l.arrivedAt.Before(since)
 }
 
-// release ends the request for good. Replies to what was written still come.
+// release ends the request permanently. Replies to written lines still arrive.
 func (l *link) release() {
 	l.mutex.Lock()
 	l.released = true
@@ -162,8 +163,8 @@ func (l *link) write(txnID string, line []byte) (<-chan delivered, error) {
 	return comes, nil
 }
 
-// abandon arranges that left is called when a line has a reply that its caller does not wait for. It returns false if the
-// line has its reply already.
+// abandon arranges that left is called when a line gets a reply after its caller has left. It returns false if the line
+// already has its reply.
 func (l *link) abandon(txnID string, comes <-chan delivered, left func()) bool {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -177,7 +178,7 @@ func (l *link) abandon(txnID string, comes <-chan delivered, left func()) bool {
 	return true
 }
 
-// finish ends the request. Replies to what was written still come.
+// finish ends the request. Replies to written lines still arrive.
 func (l *link) finish() {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -214,7 +215,7 @@ func (l *link) Read(into []byte) (int, error) {
 	return read, nil
 }
 
-// Close is called by the connection when it takes no more.
+// Close is called by the connection when it reads no more lines.
 func (l *link) Close() error {
 	l.finish()
 	return nil
@@ -261,7 +262,7 @@ func lostLink(err error) linkEnd {
 	return linkEnd{reply[wire.TxnOutcome]{err: err}, math.MaxUint64}
 }
 
-// arrived hands a line to the caller that waits for it. It returns the end, if it is that.
+// arrived hands a line to the caller that waits for it. If the line ends the link, it returns that end.
 func (l *link) arrived(text []byte) (*linkEnd, error) {
 	line := new(linkLine)
 	if err := json.Unmarshal(text, line); err != nil {
@@ -282,7 +283,7 @@ func (l *link) arrived(text []byte) (*linkEnd, error) {
 	}
 	id := strings.ToLower(given(line.TxnID))
 	if line.TxnID == nil && line.Problem != nil && line.Problem.Line != nil {
-		// The service could not read the id, so it tells the line.
+		// The service could not read the id, so it reports the number of the line.
 		for txnID, waits := range l.waiting {
 			if waits.number == uint64(*line.Problem.Line) {
 				id = txnID
@@ -296,13 +297,13 @@ func (l *link) arrived(text []byte) (*linkEnd, error) {
 	return nil, nil
 }
 
-// end answers what still waits, and takes nothing any more.
+// end answers the lines that still wait; the link accepts no more.
 func (l *link) end(end linkEnd) {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
 	l.over, l.lines = true, nil
 	l.changed.Broadcast()
-	// Without a connection nothing was taken, and the reason is worth more than another attempt.
+	// Without a connection nothing was accepted, and the reason is worth more than another attempt.
 	refused := end.reply.neverSent || end.reply.status != 0
 	for _, waits := range l.waiting {
 		mayBeTaken := waits.start < l.taken && waits.number <= end.upto

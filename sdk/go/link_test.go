@@ -22,9 +22,9 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// scriptedStreams is a service whose streams follow a script: for each line its number and id, and what to answer. An empty
-// answer is none; one that ends with "!" ends the response. A request for a status is answered: committed. A status
-// other than 200 refuses the first stream.
+// scriptedStreams starts a service whose streams follow a script, which returns the answer to each line, given its
+// number and id. An empty answer is none; one that ends with "!" ends the response. The answer to a status request is
+// committed. A status other than 200 refuses the first stream.
 func scriptedStreams(
 	t *testing.T, version, status int, script func(stream, line int, id string) string,
 ) (*Client, *atomic.Int32) {
@@ -151,7 +151,7 @@ func TestEachStreamOfAClientHasAConnectionOfItsOwnOverTLS(t *testing.T) {
 		of[r.RemoteAddr]++
 		streams := of[r.RemoteAddr]
 		mutex.Unlock()
-		// As the service does.
+		// Like the service.
 		if streams > 3 {
 			w.WriteHeader(http.StatusTooManyRequests)
 			_, _ = io.WriteString(w, problemText(http.StatusTooManyRequests, "too_many_streams"))
@@ -235,7 +235,7 @@ func TestARefusedStreamAndStrangeLinesReachEachCommit(t *testing.T) {
 	}{
 		{403, "", "mistake refused"},
 		{503, "", "unavailable"},
-		// It does not tell what became of the commit.
+		// It does not determine the outcome of the commit.
 		{502, "", "committed, replayed"},
 		{200, "no JSON", "committed, replayed"},
 		{200, "[1]", "committed, replayed"},
@@ -401,7 +401,7 @@ func TestAQuietStreamIsNotCutBeforeItsHeartbeatsAreDue(t *testing.T) {
 	if end := endOf(stream.Commit(t.Context(), preparedPut(t, client, 0))); end != "committed" || lines.Load() != 1 {
 		t.Fatal(end)
 	}
-	// The heartbeats of a log are closer to each other.
+	// The heartbeats of a log are more frequent.
 	time.Sleep(client.options.Timeout + heartbeat + 500*time.Millisecond)
 	stream.mutex.Lock()
 	defer stream.mutex.Unlock()

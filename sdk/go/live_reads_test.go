@@ -64,7 +64,7 @@ func TestGetManyReadsRowsAtOneEpochAndIncludesOwnWrites(t *testing.T) {
 	if len(rows) != 3 || string(rows[0].Value) != `"mine"` || rows[1] != nil || rows[2].Version != won.Version {
 		t.Fatal(rows)
 	}
-	// Each counts as read, the absent one as well.
+	// Each row counts as read, even the absent one.
 	put(t, client, prefix+"none", 1)
 	verdict, err := txn.Commit(ctx)
 	equal(t, "reason", aborted(t, verdict, err).Reason, "read_conflict")
@@ -91,7 +91,7 @@ func TestReadRowsRevalidatesACachedRow(t *testing.T) {
 func TestSessionsWhoseRequestsGatherReadTheirOwnWrites(t *testing.T) {
 	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
 	ids := sync.Map{}
-	// session returns what it found instead of what it should have.
+	// session returns a description of an unexpected result.
 	session := func(number int) error {
 		own, shared := fmt.Sprintf("%sown/%d", prefix, number), fmt.Sprintf("%sshared/%d", prefix, number%4)
 		for round := range 10 {
@@ -150,7 +150,7 @@ func TestRangesAreReadByBeginAndOutsideTransactions(t *testing.T) {
 	equal(t, "key", found.Ranges[1].Rows[0].Key, prefix+"b/1")
 	equal(t, "more", found.Ranges[1].More, false)
 
-	// One range is read by the same name and gives the same rows.
+	// Reading one range by the same name returns the same rows.
 	page := must[*tribunal.RowPage](t)(client.Rows(ctx, "kv", two))
 	equal(t, "rows", reflect.DeepEqual(page.RangeRows, found.Ranges[0]), true)
 
@@ -161,7 +161,7 @@ func TestRangesAreReadByBeginAndOutsideTransactions(t *testing.T) {
 	equal(t, "rows", len(must[[]tribunal.Row](t)(scanned.Scan(ctx, "kv", all.Start, all.End, 10))), 4)
 	equal(t, "rows", len(must[[]tribunal.Row](t)(part.Scan(ctx, "kv", two.Start, two.End, 2))), 2)
 	put(t, client, prefix+"a/35", 1)
-	// Only a range that was scanned, and as far as it was, belongs to what a transaction has read.
+	// Only the scanned part of a range belongs to the read set of a transaction.
 	for _, txn := range []*tribunal.Transaction{unused, part} {
 		txn.Put("kv", prefix+"c", 1)
 		verdict, err := txn.Commit(ctx)

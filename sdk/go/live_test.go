@@ -19,7 +19,7 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// serverURL is the server that tests/clients.sh has started.
+// serverURL returns the URL of the server that tests/clients.sh started.
 func serverURL(t *testing.T) string {
 	t.Helper()
 	url := os.Getenv("TRIBUNAL_URL")
@@ -43,7 +43,7 @@ func connectedTo(t *testing.T, url string, options tribunal.Options) *tribunal.C
 	return client
 }
 
-// freshPrefix is a prefix of keys that no other test uses.
+// freshPrefix returns a prefix of keys that no other test uses.
 func freshPrefix() string { return "go/" + uuid.NewString() + "/" }
 
 func must[T any](t *testing.T) func(T, error) T {
@@ -82,7 +82,7 @@ func put(t *testing.T, client *tribunal.Client, key string, value any) *tribunal
 	return committed(t, verdict, err)
 }
 
-// read is the value of a row as text.
+// read returns the value of a row as text.
 func read(t *testing.T, client *tribunal.Client, key string) string {
 	t.Helper()
 	value := ""
@@ -429,7 +429,7 @@ func TestTheStateOfStoresIsReported(t *testing.T) {
 	}
 }
 
-// sessions commits on rows of 64 sessions, each its own, and checks every verdict. It returns how many were resolved.
+// sessions commits from 64 sessions to disjoint rows, and checks every verdict. It returns how many were resolved.
 func sessions(t *testing.T, client *tribunal.Client, rounds int) int {
 	t.Helper()
 	prefix, ctx := freshPrefix(), t.Context()
@@ -445,7 +445,7 @@ func sessions(t *testing.T, client *tribunal.Client, rounds int) int {
 				good, bad := client.BeginLocal(""), client.BeginLocal("")
 				good.Observe("kv", key, version)
 				good.Put("kv", key, round)
-				// The other one read a version that never existed.
+				// The other commit read a version that never existed.
 				bad.Observe("kv", key, 1)
 				bad.Put("kv", key, -1)
 				verdict, err := good.Commit(ctx)

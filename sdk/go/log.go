@@ -45,13 +45,13 @@ type LogWrite struct {
 
 // LogOptions configures a log reader.
 type LogOptions struct {
-	// After is the offset: the position of the last record that was processed. 0 reads from the beginning.
+	// After is the offset: the position of the last processed record. 0 reads from the beginning.
 	After LSN
 	// Log is the log that After belongs to: the [LogReader.LogID] of the reader that returned it. If the service's log has
 	// been salvaged or replaced since, reads fail with the code log_replaced. Empty accepts any log.
 	Log string
-	// Wait is how long Next waits for a record; 0 means 10 s, a negative value does not wait. Follow, which waits for further
-	// records in any case, takes 10 s then.
+	// Wait is how long Next waits for a record; 0 means 10 s, a negative value does not wait. Follow, which always waits
+	// for further records, then uses 10 s.
 	Wait time.Duration
 	// PageMax bounds the records of one response, at most 10,000; 0 is no bound.
 	PageMax int
@@ -59,19 +59,19 @@ type LogOptions struct {
 	ReconnectFor time.Duration
 }
 
-// logWait is how long a reader waits for a record, unless its options say something else.
+// logWait is the default time that a reader waits for a record.
 const logWait = 10 * time.Second
 
-// reconnecting has the waits of Follow.
+// reconnecting is the retry policy of Follow.
 var reconnecting = RetryPolicy{AttemptsMax: math.MaxInt, WaitMin: 20 * time.Millisecond, WaitMax: 2 * time.Second}
 
-// LogReader reads a store's log in order, from a stream that Next opens, and opens again if the connection is lost. Store
-// [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After and
-// Log.
+// LogReader reads a store's log in order, from a stream that Next opens, and reopens if the connection is lost. Store
+// [LogReader.Offset] and [LogReader.LogID] together with the results of your processing. To resume, pass them as After
+// and Log.
 //
 // It is not safe for concurrent use: to end a Next that waits in another goroutine, end its context. A record counts as
-// read once it was returned, also if the loop over [LogReader.All] or [LogReader.Follow] ends there: to read one again that
-// could not be processed, create another reader with the LSN before.
+// read once it was returned, even if the loop over [LogReader.All] or [LogReader.Follow] ends there: to reread a record
+// that could not be processed, create another reader with the preceding LSN.
 type LogReader struct {
 	_       noCopy
 	client  *Client
@@ -80,11 +80,11 @@ type LogReader struct {
 	offset  LSN
 	log     string
 	head    LSN
-	// lostAt is since when Follow has tried to reach an endpoint; zero while a stream is open.
+	// lostAt is the time since which Follow has tried to reach an endpoint; zero while a stream is open.
 	lostAt time.Time
 	// reached is set once the service has answered: until then, the address may be wrong.
 	reached bool
-	// open is apart from the reader, so that it can be closed once the reader is dropped.
+	// open is separate from the reader, so that it can be closed once the reader is dropped.
 	open *openedLog
 }
 
@@ -117,18 +117,18 @@ func (r *LogReader) LogID() string { return r.log }
 // Head is the last position of the log, as of the last response: a few seconds old at most while records arrive.
 func (r *LogReader) Head() LSN { return r.head }
 
-// Close ends the stream. A reader that got io.EOF has none. The reader can be used again.
+// Close ends the stream. After io.EOF there is none. The reader can be used again.
 func (r *LogReader) Close() { r.open.close() }
 
-// Next returns the next record, or io.EOF if none arrives in time; it may be called again after that. It retries while the
-// service is unavailable, within the client's RetryPolicy, for at most Wait and the client's Timeout. The stream stays open
-// between two calls; see [LogReader.Close].
+// Next returns the next record, or io.EOF if none arrives in time; it may be called again after that. It retries while
+// the service is unavailable, within the client's RetryPolicy, for at most Wait and the client's Timeout. The stream
+// stays open between two calls; see [LogReader.Close].
 func (r *LogReader) Next(ctx context.Context) (*LogRecord, error) {
 	wait := min(max(r.options.Wait, 0), durationMax)
 	return r.next(ctx, time.Now().Add(wait+r.client.options.Timeout))
 }
 
-// next returns the next record. Without an end, it belongs to Follow, which outlives a restart of the service.
+// next returns the next record. A zero until means Follow, which outlives a restart of the service.
 func (r *LogReader) next(ctx context.Context, until time.Time) (*LogRecord, error) {
 	if err := r.check(); err != nil {
 		return nil, err
@@ -164,7 +164,7 @@ func (r *LogReader) next(ctx context.Context, until time.Time) (*LogRecord, erro
 		case errors.Is(err, errIdle) && whole:
 			return nil, io.EOF
 		case errors.Is(err, errIdle), errors.Is(err, errLimit):
-			// The stream had ended before this call, or this call waits longer: there may be records since.
+			// The stream had ended before this call, or this call waits longer: there may be newer records.
 			failed--
 		case !errors.As(err, &unavailable):
 			return nil, err
@@ -206,7 +206,7 @@ func (r *LogReader) pause(failed int, until time.Time, failure *Unavailable) (ti
 	return pause, again && time.Since(r.lostAt)+pause < limit
 }
 
-// check returns why the log cannot be read.
+// check returns an error if the log cannot be read.
 func (r *LogReader) check() error {
 	if r.options.ReconnectFor < 0 {
 		return misuse("the option ReconnectFor is negative: %v; 0 means 5 min", r.options.ReconnectFor)
@@ -217,15 +217,15 @@ func (r *LogReader) check() error {
 	return errors.Join(checkText("name of a store", r.store), checkText("log", r.options.Log))
 }
 
-// connect opens a stream if there is none. whole is set if that waits for records for all of the rest of the time that Next
-// may take.
+// connect opens a stream if there is none. It sets whole if the stream waits for records for all of Next's remaining
+// time.
 func (r *LogReader) connect(ctx context.Context, asked, until time.Time, whole *bool) error {
 	if r.open.stream != nil {
 		return nil
 	}
 	wait := r.options.Wait
 	if until.IsZero() && wait <= 0 {
-		// Follow, which would request the log all the time.
+		// Follow would otherwise request the log continuously.
 		wait = logWait
 	}
 	left := wait - time.Since(asked)
@@ -240,8 +240,8 @@ func (r *LogReader) All(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, true)
 }
 
-// Follow yields records until the context ends or an error occurs. It outlives a restart of the service: it reconnects, with
-// waits of at most 2 s, until no endpoint could be reached for [LogOptions.ReconnectFor].
+// Follow yields records until the context ends or an error occurs. It outlives a restart of the service: it reconnects,
+// with waits of at most 2 s, until no endpoint could be reached for [LogOptions.ReconnectFor].
 func (r *LogReader) Follow(ctx context.Context) iter.Seq2[*LogRecord, error] {
 	return r.each(ctx, false)
 }
@@ -271,7 +271,7 @@ func (r *LogReader) each(ctx context.Context, ends bool) iter.Seq2[*LogRecord, e
 	}
 }
 
-// take converts a record, which must follow the one before without a gap.
+// take converts a record, which must follow the preceding one without a gap.
 func (r *LogReader) take(found *wire.LogRecord) (*LogRecord, error) {
 	fields, due := reader{}, r.offset+1
 	if LSN(fields.number(&found.Lsn)) != due || LSN(fields.number(&found.PrevLsn)) != due-1 {
@@ -309,7 +309,7 @@ func (r *LogReader) take(found *wire.LogRecord) (*LogRecord, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksum is that of a record, which covers storage and transport.
+// checksum computes the checksum of a record, which covers storage and transport.
 func checksum(record *wire.LogRecord, writes []LogWrite) string {
 	sum := uint32(0)
 	piece := func(bytes string) {

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// heartbeat is the interval of heartbeats to request from the service, which may choose a shorter one.
+	// heartbeat is the interval of heartbeats requested from the service, which may choose a shorter one.
 	heartbeat = 5 * time.Second
-	// streamWaitMax is how long the service waits for a record at most.
+	// streamWaitMax is the longest time that the service waits for a record.
 	streamWaitMax = time.Minute
 	// lineBytesMax is the maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame.
 	lineBytesMax = 32 << 20
 )
 
-// logStream is the NDJSON stream of a store's log. It reads from the connection only when a line is requested, so a slow
-// reader slows down the stream, and memory stays bounded.
+// logStream is the NDJSON stream of a store's log. It reads from the connection only when a line is requested, so a
+// slow reader slows down the stream, and memory stays bounded.
 type logStream struct {
-	// what is streamed: the log, or the state image.
+	// what names the content: the log, or the state image.
 	what string
 	// endpoint is the one that sends it.
 	endpoint int
@@ -40,7 +40,7 @@ type logStream struct {
 	silenceMax time.Duration
 }
 
-// logEvent is a line of a stream that is no record.
+// logEvent is a line of a stream that is not a record.
 type logEvent struct {
 	Event   string   `json:"event"`
 	Log     *string  `json:"log"`
@@ -55,7 +55,7 @@ type logLine struct {
 	wire.LogRecord
 }
 
-// openLog opens a stream. The context ends the call, and not the stream.
+// openLog opens a stream. The context ends the call, but not the stream.
 func (c *Client) openLog(ctx context.Context, until time.Time, parameters *wire.LogPullParams) (*logStream, error) {
 	beat := milliseconds(heartbeat)
 	parameters.HeartbeatMs = &beat
@@ -65,10 +65,10 @@ func (c *Client) openLog(ctx context.Context, until time.Time, parameters *wire.
 	})
 }
 
-// opening makes the request for a stream of one endpoint.
+// opening sends the request for a stream to one endpoint.
 type opening func(ctx context.Context, at int, ndjson wire.RequestEditorFn) (*response, error)
 
-// openStream opens a stream. The context ends the call, and not the stream; so does a time that is not zero.
+// openStream opens a stream. The context ends the call, but not the stream; so does a deadline that is not zero.
 func (c *Client) openStream(
 	ctx context.Context, until time.Time, what string, silenceMax time.Duration, open opening,
 ) (*logStream, error) {
@@ -102,7 +102,7 @@ func (c *Client) openStream(
 	return nil, err
 }
 
-// openStreamAt opens a stream of one endpoint; without one, it returns what the endpoint replied.
+// openStreamAt opens a stream of one endpoint; if there is none, it returns the endpoint's reply.
 func (c *Client) openStreamAt(
 	ctx context.Context, endpoint int, timeout time.Duration, open opening,
 ) (*logStream, reply[wire.LogPage]) {
@@ -146,8 +146,8 @@ func (s *logStream) line(ctx context.Context, until time.Time) (*logLine, error)
 	return line, nil
 }
 
-// text returns the bytes of the next line, which are valid until the call after. A line that has not arrived at a time that is
-// not zero interrupts the stream.
+// text returns the bytes of the next line, which are valid until the next call. A line that has not arrived by the
+// deadline, unless that is zero, interrupts the stream.
 func (s *logStream) text(ctx context.Context, until time.Time) ([]byte, error) {
 	defer context.AfterFunc(ctx, s.cancel)()
 	defer s.silence.Stop()
@@ -200,7 +200,7 @@ func (s *logStream) close() {
 	_ = s.body.Close()
 }
 
-// parameters are those of a request for the log after the offset.
+// parameters returns the parameters of a request for the log after the offset.
 func (r *LogReader) parameters(wait time.Duration) *wire.LogPullParams {
 	after, waitMs := strconv.FormatUint(uint64(r.offset), 10), milliseconds(wait)
 	parameters := &wire.LogPullParams{Store: r.store, After: &after, WaitMs: &waitMs}
@@ -213,13 +213,13 @@ func (r *LogReader) parameters(wait time.Duration) *wire.LogPullParams {
 	return parameters
 }
 
-// errIdle is the end of a stream in which no record has arrived for as long as was asked.
+// errIdle is the end of a stream in which no record has arrived for the requested time.
 var errIdle = errors.New("the stream was idle")
 
 // errLimit is the end of a stream that had as many records as were requested.
 var errLimit = errors.New("the stream has reached its limit")
 
-// follow handles an event. The error is why the stream has ended; nil if it continues.
+// follow handles an event. It returns why the stream has ended; nil if it continues.
 func (r *LogReader) follow(event *logEvent) error {
 	fields := reader{}
 	if event.Log != nil {

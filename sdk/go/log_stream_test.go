@@ -16,7 +16,7 @@ import (
 
 const someLog = "8f14e45fceea167a5a36dedd4bea2543"
 
-// script is what the service does with one request for the log.
+// logScript is the service's reaction to one request for the log.
 type logScript struct {
 	// status other than 0 refuses with the code.
 	status int
@@ -242,7 +242,7 @@ func TestALineWithoutAnEndIsRefused(t *testing.T) {
 	}
 }
 
-// The timeout covers the body of a response, and that of a stream has no end.
+// The timeout covers the body of a response, and a stream's body has no end.
 func TestTheTimeoutOfTheHTTPClientEndsNoStream(t *testing.T) {
 	service := newLogService(t, logScript{pieces: []string{logBeat(1), logRecord(1)}, after: "stay"})
 	options := Options{Retry: RetryPolicy{AttemptsMax: 1}, HTTPClient: &http.Client{Timeout: 50 * time.Millisecond}}

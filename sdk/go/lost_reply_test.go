@@ -31,7 +31,7 @@ func TestALostRequestIsFencedAndRunRepeatsTheWork(t *testing.T) {
 	proxy.lose(request, "/commit")
 	verdict, err := txn.Commit(ctx)
 	equal(t, "reason", aborted(t, verdict, err).Reason, "fenced")
-	// The request itself, late.
+	// The request itself arrives late.
 	verdict, err = connected(t).Commit(ctx, prepared(t, txn)[0])
 	equal(t, "late", aborted(t, verdict, err).Reason, "fenced")
 
@@ -105,7 +105,7 @@ func TestAnOutcomeThatCannotBeDeterminedIsUnknown(t *testing.T) {
 	if !errors.As(err, &unknown) || unknown.TxnID != txn.ID() {
 		t.Fatal(err)
 	}
-	// With the service in reach again the id still tells: it arrived, or never will.
+	// Once the service is reachable again, the id determines the outcome: the commit arrived, or never will.
 	status := must[tribunal.Status](t)(connected(t).Status(t.Context(), txn.ID(), true, 5*time.Second))
 	if status.Verdict == nil {
 		t.Error(status)

@@ -22,7 +22,7 @@ func TestAnAPIKeyThatNoHeaderCanHaveIsAMisuse(t *testing.T) {
 			t.Errorf("%q: %v", key, err)
 		}
 	}
-	// As read from a file.
+	// As if read from a file.
 	if _, err := connectedTo(t, serverURL(t), tribunal.Options{APIKey: "trb_0\n"}).Stores(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -94,7 +94,7 @@ func TestANegativeDurationIsAMisuse(t *testing.T) {
 	}
 }
 
-// Such as math.MaxInt64, for no timeout at all.
+// Such as math.MaxInt64, which means no timeout.
 func TestTheLongestDurationIsLong(t *testing.T) {
 	const longest = time.Duration(math.MaxInt64)
 	client, ctx := connectedTo(t, serverURL(t), tribunal.Options{
@@ -120,7 +120,7 @@ func TestAnotherDefaultTransportIsNoObstacle(t *testing.T) {
 	put(t, connectedTo(t, serverURL(t), tribunal.Options{}), freshPrefix(), 1)
 }
 
-// Such as an id that was never set. Dots would lead to another resource.
+// Such as an id that was never set. Dots would name another resource.
 func TestANameThatIsNoSegmentOfAPathIsAMisuse(t *testing.T) {
 	client, ctx := connectedTo(t, serverURL(t), tribunal.Options{}), t.Context()
 	for _, name := range []string{"", ".", ".."} {
@@ -205,7 +205,7 @@ func TestALimitOfALogThatIsTooLargeIsRefusedByTheService(t *testing.T) {
 	must[*tribunal.RangeReads](t)(client.ReadRanges(ctx, "kv", []tribunal.KeyRange{{Start: "a", End: "b"}}))
 }
 
-// In JSON something else would be named.
+// JSON would name something else.
 func TestTextThatIsNotUTF8IsAMisuse(t *testing.T) {
 	client, ctx, store := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context(), "a\xff"
 	begin := func(options tribunal.BeginOptions) error { _, err := client.Begin(ctx, options); return err }
@@ -283,7 +283,7 @@ func TestTextThatIsNotUTF8IsAMisuse(t *testing.T) {
 	}
 }
 
-// reading encodes itself as what its transaction has written.
+// reading encodes itself as its transaction's writes.
 type reading struct{ txn *tribunal.Transaction }
 
 func (r reading) MarshalJSON() ([]byte, error) {
@@ -334,14 +334,14 @@ func TestAWriteThatCannotWorkTellsWhatToDo(t *testing.T) {
 	}
 }
 
-// copyOf copies a transaction as a parameter or a field that is no pointer does; go vet reports those.
+// copyOf copies a transaction, as passing it by value would; go vet reports that.
 func copyOf(txn *tribunal.Transaction) *tribunal.Transaction {
 	copied := reflect.New(reflect.TypeFor[tribunal.Transaction]())
 	copied.Elem().Set(reflect.ValueOf(txn).Elem())
 	return copied.Interface().(*tribunal.Transaction)
 }
 
-// A copy shares the rows that it writes with its original, but not which of them the commit contains.
+// A copy shares its written rows with the original, but not the list of those that the commit contains.
 func TestACopyOfATransactionAndOneThatWasNotBegunCannotBeUsed(t *testing.T) {
 	client, ctx := connectedTo(t, "http://127.0.0.1:1", tribunal.Options{}), t.Context()
 	for name, use := range map[string]func(*tribunal.Transaction) error{
@@ -361,7 +361,7 @@ func TestACopyOfATransactionAndOneThatWasNotBegunCannotBeUsed(t *testing.T) {
 		if err := use(copyOf(original)); !errors.As(err, &misuse) || !strings.Contains(err.Error(), "copy") {
 			t.Errorf("%s of a copy: %v", name, err)
 		}
-		// It must not be committed without what was written to the copy.
+		// It must not be committed without the writes to the copy.
 		if _, err := original.Prepare(); !errors.As(err, &misuse) {
 			t.Errorf("Prepare after %s of a copy: %v", name, err)
 		}

@@ -13,7 +13,7 @@ import (
 
 const unknownStatus = "status `parked`, which this client does not know: the client is older than the server"
 
-// answers gives each commit the same outcome; of a batch of three, only the second one.
+// answers gives each commit the same outcome; in a batch of three, only the second one.
 func answers(outcome string) endpointScript {
 	return func(kind string, ids []string, before int) (int, string) {
 		line := func(id string) string { return fmt.Sprintf(`{"txn_id":%q,"epoch":"9",%s}`, id, outcome) }
@@ -28,7 +28,7 @@ func answers(outcome string) endpointScript {
 	}
 }
 
-// commitsOf has all ways to commit.
+// commitsOf returns all ways to commit.
 func commitsOf(t *testing.T, script endpointScript) map[string]func() (Verdict, error) {
 	t.Helper()
 	endpoint := startEndpoint(t, script)

@@ -13,7 +13,7 @@ import (
 
 var operations = []wire.WriteOp{wire.Insert, wire.Update, wire.Put, wire.Delete, wire.Add}
 
-// apply applies an operation to a row as a storage does; false if it must not be applied.
+// apply applies an operation to a row like a storage; false if it must not be applied.
 func apply(row *int, write pendingWrite) (*int, bool) {
 	value, _ := strconv.Atoi(string(write.value))
 	if row == nil && write.or != nil {
@@ -68,7 +68,7 @@ func TestAMergedOperationHasTheEffectOfBoth(t *testing.T) {
 						t.Errorf("%+v %+v %v: nothing", first, second, row)
 					}
 				case applies:
-					// Existence may be checked later than one by one, never differently for a commit.
+					// A merged operation may check existence later, but a commit has the same effect.
 					if merged, ok := apply(row, *both); !ok || !same(merged, whole) {
 						t.Errorf("%+v %+v %v: %+v", first, second, row, both)
 					}

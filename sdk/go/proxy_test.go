@@ -24,11 +24,11 @@ type loss int
 
 const (
 	nothing loss = iota
-	// reply: the request arrives, the service answers, the connection breaks before the client gets the answer.
+	// reply: the request arrives and the service answers, but the connection breaks before the client gets the answer.
 	reply
 	// request: the connection breaks before the request arrives.
 	request
-	// silence: the request arrives, and the answer never comes; the connection stays.
+	// silence: the request arrives, but the answer never does; the connection stays open.
 	silence
 )
 

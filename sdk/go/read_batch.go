@@ -8,14 +8,14 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// rowBytes is what a row counts for beside its key, so that the limit in bytes limits the number of rows as well.
+// rowBytes is what a row counts for in addition to its key, so that the byte limit also bounds the number of rows.
 const rowBytes = 128
 
-// readBounds are those of batched reads: 512 callers and 10,000 rows.
+// readBounds are the bounds of batched reads: 512 callers and 10,000 rows.
 var readBounds = bounds{inFlight: 2, headStart: headStart, items: 512, bytes: 10_000 * rowBytes}
 
-// bytesAlone is the limit above which a read is a request of its own: others would wait for the response, or be refused
-// with it.
+// bytesAlone is the limit above which a read is sent alone: other reads would wait for the response, or be refused with
+// it.
 const bytesAlone = 1_000 * rowBytes
 
 func bytesOf(rows []wire.RowRead) int {
@@ -26,9 +26,9 @@ func bytesOf(rows []wire.RowRead) int {
 	return bytes
 }
 
-// shared is what one caller gets from a request that it shares with others.
+// shared is the result of one caller of a shared request.
 type shared[T any] struct {
-	// reply is what a request of its own would have got.
+	// reply is the reply that a request of its own would have received.
 	reply reply[T]
 	// refused is set if the request was refused because of its content: each caller has to send its own.
 	refused bool
@@ -66,7 +66,7 @@ func parts[T any](answer reply[T], count int, apart func(*T) ([]T, error)) []sha
 // union has the rows of several callers, each row once.
 type union struct {
 	rows []wire.RowRead
-	// places has for each caller where its rows are among them.
+	// places has, for each caller, the places of its rows in rows.
 	places [][]int
 }
 

@@ -60,7 +60,7 @@ func (h heldRead) read() {
 	h.with(200, `{"applied":"9",`+read+`}`)
 }
 
-// A readingCrowd reads and begins on a client that has as many requests in flight as it may have.
+// A readingCrowd reads and begins on a client with the maximum number of requests in flight.
 type readingCrowd struct {
 	t       *testing.T
 	client  *Client
@@ -99,10 +99,10 @@ func newReadingCrowd(t *testing.T, options Options) *readingCrowd {
 	return c
 }
 
-// once are options without retries.
+// once is options without retries.
 var once = Options{Retry: RetryPolicy{AttemptsMax: 1}}
 
-// reading starts as many reads of the store kv as may be in flight.
+// reading starts the maximum number of reads of the store kv in flight.
 func reading(t *testing.T, options Options) *readingCrowd {
 	t.Helper()
 	c := newReadingCrowd(t, options)
@@ -113,7 +113,7 @@ func reading(t *testing.T, options Options) *readingCrowd {
 	return c
 }
 
-// beginning starts as many Begins as may be in flight.
+// beginning starts the maximum number of Begins in flight.
 func beginning(t *testing.T) *readingCrowd {
 	t.Helper()
 	c := newReadingCrowd(t, once)
@@ -132,7 +132,7 @@ func (c *readingCrowd) release() {
 	}
 }
 
-// read tells in the channel what was read.
+// read sends the result of a read to the channel.
 func (c *readingCrowd) read(ctx context.Context, keys ...string) chan string {
 	var rows []RowRead
 	for _, key := range keys {
@@ -193,7 +193,7 @@ func (c *readingCrowd) begin(options BeginOptions) chan begun {
 	return end
 }
 
-// waiting counts what waits, of reads and Begins.
+// waiting counts the queued reads and Begins.
 func (c *readingCrowd) waiting() int {
 	count := 0
 	c.client.reads.mutex.Lock()
@@ -432,7 +432,7 @@ func TestBeginsThatWaitLeaveTogetherWithAnIDEach(t *testing.T) {
 	if !timeOf(two).Equal(timeOf(one)) {
 		t.Error(two)
 	}
-	// What each asked for is known without another request.
+	// Each transaction has its rows without another request.
 	a, errA := txns[0].Get(t.Context(), "kv", "a/1")
 	b, errB := txns[2].Get(t.Context(), "kv", "b/2")
 	none, errNone := txns[2].Get(t.Context(), "kv", "none")

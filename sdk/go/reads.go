@@ -29,8 +29,8 @@ type RowState struct {
 type RowReads struct {
 	// Applied is the epoch that the rows reflect: they include all of its commits, and none of later epochs.
 	Applied Epoch
-	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on another
-	// node; empty if the service is too old to return one.
+	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on
+	// another node; empty if the service is too old to return one.
 	Session string
 	// Rows has one result per row, in the order of the request.
 	Rows []RowState
@@ -66,19 +66,19 @@ type RangeRows struct {
 
 // RangeReads are ranges, all read at the same epoch.
 type RangeReads struct {
-	// Applied is the epoch that they reflect: all of it, and nothing of later ones.
+	// Applied is the epoch that they reflect: they include all of its commits, and none of later epochs.
 	Applied Epoch
-	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on another
-	// node; empty if the service is too old to return one.
+	// Session is a token for the [ReadOptions] of a later read that must reflect this epoch or a later one, also on
+	// another node; empty if the service is too old to return one.
 	Session string
-	// Ranges has one element for each range, in the order of the request.
+	// Ranges has one result per range, in the order of the request.
 	Ranges []RangeRows
 }
 
-// freshnessWaitDefault is how long the service waits for what a request must include, unless that says something else.
+// freshnessWaitDefault is the default time that the service waits for the commits that a request must include.
 const freshnessWaitDefault = 5 * time.Second
 
-// freshnessWait returns how long the service may wait for what a request must include.
+// freshnessWait returns how long the service may wait for the commits that a request must include.
 func freshnessWait(session *string, consistency *Consistency, wait time.Duration) time.Duration {
 	if wait == 0 && (session != nil || given(consistency) == Fresh) {
 		return freshnessWaitDefault
@@ -125,7 +125,7 @@ func (o ReadOptions) request() (body wire.ReadRequest) {
 	return body
 }
 
-// groupOf identifies requests that wait equally long for the same.
+// groupOf returns the key of requests with the same freshness requirement and the same wait.
 func groupOf(session *string, consistency *Consistency, wait *int32) string {
 	return fmt.Sprintf("%q %q %d", given(session), given(consistency), given(wait))
 }
@@ -133,15 +133,15 @@ func groupOf(session *string, consistency *Consistency, wait *int32) string {
 // readItem is a read of one caller.
 type readItem struct {
 	store string
-	// wait is how long to wait for what the rows must include; 0 is the service's default.
+	// wait is how long to wait for the commits that the rows must include; 0 is the service's default.
 	wait time.Duration
 	// body has the options and the rows.
 	body wire.ReadRequest
-	// until is when the read must have ended, with all of its repetitions.
+	// until is the deadline of the read, including its retries.
 	until time.Time
 }
 
-// readItemOf begins a read: the timeout bounds all of its repetitions.
+// readItemOf creates a read: the timeout bounds all of its retries.
 func (c *Client) readItemOf(store string, options ReadOptions) readItem {
 	body := options.request()
 	wait := freshnessWait(body.Session, body.Consistency, options.Wait)
@@ -152,9 +152,9 @@ func (r readItem) group() string {
 	return fmt.Sprintf("%q %s", r.store, groupOf(r.body.Session, r.body.Consistency, r.body.WaitMs))
 }
 
-// ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
-// total. They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
-// the read may be queued and share a request; see [Options.NoCoalesce].
+// ReadRows reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values
+// in total. They include every commit that its node acknowledged before the call. While other read requests are in
+// flight, the read may be queued and share a request; see [Options.NoCoalesce].
 func (c *Client) ReadRows(ctx context.Context, store string, rows []RowRead) (*RowReads, error) {
 	return c.ReadRowsWith(ctx, store, rows, ReadOptions{})
 }
@@ -229,7 +229,7 @@ func (c *Client) sendReads(items []readItem) []shared[wire.ReadResponse] {
 	}
 	joined, asked := unite(rows), items[0]
 	for _, item := range items {
-		// A caller that has less time gives up before.
+		// A caller with an earlier deadline gives up before.
 		asked.until = latest(asked.until, item.until)
 	}
 	asked.body.Read = &joined.rows
@@ -304,8 +304,9 @@ func (c *Client) rangesFrom(
 	return reads, fields.err
 }
 
-// page reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the
-// store: the range is compared with what was written after that, so older rows must not be returned.
+// page reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot
+// of the store: the commit compares the range with later writes only, so rows older than the snapshot must not be
+// returned.
 func (c *Client) page(ctx context.Context, store string, keys KeyRange, session string, snapshot Epoch) (*RowPage, error) {
 	reads, err := c.rangesFrom(ctx, store, []KeyRange{keys}, ReadOptions{Session: session}, snapshot)
 	if err != nil {
@@ -314,9 +315,9 @@ func (c *Client) page(ctx context.Context, store string, keys KeyRange, session 
 	return &RowPage{Applied: reads.Applied, RangeRows: reads.Ranges[0]}, nil
 }
 
-// current repeats a read while the service is unavailable, or has not applied the epoch that it must include: if it is 0, that of
-// this client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one. No
-// repetition begins after the time at which the read must have ended.
+// current repeats a read while the service is unavailable, or has not applied the epoch that it must include: by
+// default (0), that of this client's latest commit to the store. A lagging node gets the commit's token and waits for
+// it, unless the caller named one. No retry begins after the deadline of the read.
 func (c *Client) current(
 	ctx context.Context, asked readItem, least Epoch, send func(readItem) (*wire.ReadResponse, error),
 ) (*wire.ReadResponse, error) {
@@ -343,7 +344,7 @@ func (c *Client) current(
 		}
 		var refused *ClientMistake
 		if !namesSession && asked.body.Session != nil && errors.As(err, &refused) && refused.Code() == sessionUnknown {
-			// The log that had this client's commits has been replaced.
+			// The log that contained this client's commits was replaced.
 			c.session.forget(*asked.body.Session)
 			asked.body.Session = nil
 			continue
@@ -367,7 +368,7 @@ func (c *Client) current(
 	}
 }
 
-// wire writes a range as the API does.
+// wire returns the wire form of a range.
 func (k KeyRange) wire() wire.RangeRead {
 	read := wire.RangeRead{Limit: limitOf(k.Limit)}
 	if k.Start != "" {
@@ -395,7 +396,7 @@ type rangeName struct {
 	keys  KeyRange
 }
 
-// rangesToRead names the ranges that Begin reads.
+// rangesToRead lists the ranges that Begin reads, and their wire forms.
 func rangesToRead(ranges map[string][]KeyRange) (names []rangeName, asked []wire.RangeRead) {
 	for store := range ranges {
 		for _, keys := range ranges[store] {
@@ -423,7 +424,7 @@ func (t *Transaction) keepRanges(names []rangeName, found []wire.ReadRange) erro
 	return nil
 }
 
-// rowsToRead names the rows that Begin reads.
+// rowsToRead lists the rows that Begin reads, and their wire forms.
 func rowsToRead(keys map[string][]string) (names []rowName, asked []wire.RowRead) {
 	for store := range keys {
 		for _, key := range keys[store] {
@@ -449,8 +450,8 @@ func (t *Transaction) keep(names []rowName, found []wire.ReadRow) error {
 }
 
 // GetMany reads rows of an embedded store as [Transaction.Get] does, with one request for all rows that the transaction
-// has not read yet: at most 10,000 rows, with at most 8 MiB of values in total. The results are in the order of the keys;
-// nil is an absent row.
+// has not read yet: at most 10,000 rows, with at most 8 MiB of values in total. The results are in the order of the
+// keys; nil is an absent row.
 func (t *Transaction) GetMany(ctx context.Context, store string, keys []string) ([]*Row, error) {
 	if err := t.enter(); err != nil {
 		return nil, err

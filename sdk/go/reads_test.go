@@ -97,7 +97,7 @@ func TestGetManySendsOneRequestForTheRowsNotReadYet(t *testing.T) {
 	for _, read := range *prepared.Request.Reads {
 		versions[*read.Key] = given(read.Version)
 	}
-	// The version that was observed first counts, so that the commit detects the change.
+	// The first observed version counts, so that the commit detects the change.
 	if fmt.Sprint(versions) != "map[ahead:5 new: seen:4 sum:8]" {
 		t.Error(versions)
 	}

@@ -43,7 +43,7 @@ func (p RetryPolicy) step(failed int) time.Duration {
 	return time.Duration(rand.Int64N(int64(bound) + 1))
 }
 
-// wait draws the same, at least what the service asked for; false if that attempt was the last.
+// wait draws that wait in addition to the one that the service requested; false if that attempt was the last.
 func (p RetryPolicy) wait(failed int, asked time.Duration) (time.Duration, bool) {
 	if failed >= p.AttemptsMax {
 		return 0, false
@@ -51,8 +51,8 @@ func (p RetryPolicy) wait(failed int, asked time.Duration) (time.Duration, bool)
 	return min(asked, askedMax) + p.step(failed), true
 }
 
-// gaveUp is the error of a call whose context has ended: that of the context, and the text of why the attempt before failed, if
-// there was one. It does not wrap that reason, which may say that the request can be repeated.
+// gaveUp is the error of a call whose context has ended: the context's error, and the text of the preceding attempt's
+// failure, if there was one. It does not wrap that failure, which may imply that the request can be repeated.
 func gaveUp(ctx context.Context, reason error) error {
 	if reason == nil || errors.Is(reason, ctx.Err()) {
 		return ctx.Err()

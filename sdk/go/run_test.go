@@ -21,7 +21,7 @@ import (
 // script returns the status and body of a response; before counts the earlier requests of the kind.
 type script func(kind string, before int) (int, string)
 
-// scripted is a service that replies by a script, for what a live server does not do on demand.
+// scripted is a service that replies by a script, for behavior that a live server does not show on demand.
 type scripted struct {
 	*httptest.Server
 	mutex   sync.Mutex
@@ -154,7 +154,7 @@ func TestARefusedInsertGetsOneFreshRead(t *testing.T) {
 	service := newScripted(t, func(kind string, before int) (int, string) {
 		switch kind {
 		case "begin":
-			// The snapshots of the first two attempts do not have the epoch of the refusal.
+			// The snapshots of the first two attempts do not include the epoch of the refusal.
 			return begunReply(before, 8+before/2)
 		case "rows":
 			return rowReply()
@@ -174,7 +174,7 @@ func TestARefusedInsertGetsOneFreshRead(t *testing.T) {
 	}
 }
 
-// As in a move between two entries of an index, which other moves of the same document overtake.
+// Like a move between two index entries that other moves of the same document overtake.
 func TestARowThatIsMissingBecauseOfAFurtherCommitDoesNotEndTheRetries(t *testing.T) {
 	service := newScripted(t, func(kind string, before int) (int, string) {
 		switch {

@@ -35,7 +35,7 @@ func TestAScannedRowIsSentOnlyWhereItsRangeDoesNotCoverIt(t *testing.T) {
 		request := prepared(t, txn)[0].Request
 		equal(t, "reads", len(*request.Reads), one.reads)
 		equal(t, "ranges", len(*request.Ranges), one.ranges)
-		// Nothing else is forgotten: what it saw answers later reads, and a changed row is a conflict.
+		// Nothing else is forgotten: the rows that it read answer later reads, and a changed row is a conflict.
 		put(t, client, prefix+"a", 2)
 		row := must[*tribunal.Row](t)(txn.Get(ctx, "kv", prefix+"a"))
 		equal(t, "value", string(row.Value), "1")
@@ -43,14 +43,14 @@ func TestAScannedRowIsSentOnlyWhereItsRangeDoesNotCoverIt(t *testing.T) {
 		equal(t, string(one.level), shown(txn.Commit(ctx)), one.end)
 		prefix = freshPrefix()
 	}
-	// A row that was also read by itself is sent.
+	// A row that was also read by key is sent.
 	put(t, client, prefix+"a", 1)
 	put(t, client, prefix+"b", 1)
 	txn := must[*tribunal.Transaction](t)(client.Begin(ctx, tribunal.BeginOptions{Stores: []string{"kv"}}))
 	_ = must[*tribunal.Row](t)(txn.Get(ctx, "kv", prefix+"a"))
 	_ = must[[]tribunal.Row](t)(txn.Scan(ctx, "kv", prefix, "", 10))
 	equal(t, "reads", len(*prepared(t, txn)[0].Request.Reads), 1)
-	// So is one that is written: it tells a store of declared existence that the row exists.
+	// So is a written row: the read is evidence for a store of declared existence that the row exists.
 	txn = scanned(t, client, tribunal.Serializable, prefix)
 	txn.Put("kv", prefix+"a", 2)
 	equal(t, "reads", len(*prepared(t, txn)[0].Request.Reads), 1)
@@ -111,7 +111,7 @@ func TestAScanReturnsAsManyRowsAsThereAreWhateverTheTransactionHasDeleted(t *tes
 	}
 	txn.Insert("kv", prefix+"g0", 1)
 	equal(t, "3 rows", scan(3), "ceg")
-	// No more than what it returned is observed.
+	// Only the returned part is observed.
 	put(t, client, prefix+"g1", 1)
 	put(t, client, prefix+"h", 2)
 	txn.Put("kv", freshPrefix(), 1)
@@ -122,7 +122,7 @@ func TestAScanReturnsAsManyRowsAsThereAreWhateverTheTransactionHasDeleted(t *tes
 	equal(t, "outcome", shown(txn.Commit(ctx)), "aborted range_conflict")
 }
 
-// A queue: each transaction takes the first row that is left.
+// A queue: each transaction takes the first remaining row.
 func TestRowsAreTakenOneByOneFromTheStartOfARange(t *testing.T) {
 	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
 	for _, key := range "abcde" {

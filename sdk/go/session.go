@@ -34,8 +34,8 @@ func (s *session) record(committed *Committed) {
 	}
 }
 
-// forget forgets a token that the service does not know, and those of the epochs after it: its log has been replaced by one that
-// does not reach them.
+// forget forgets a token that the service does not know, and those of the epochs after it: its log was replaced by one
+// that does not reach them.
 func (s *session) forget(token string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -20,13 +20,13 @@ func TestAnOwnTokenThatTheServiceDoesNotKnowIsForgotten(t *testing.T) {
 	}, httptest.NewServer)
 	client := service.client(t, Options{})
 	checkCommitOf(t, client)
-	// Refused, sent again without it, and without it from then on.
+	// Refused, resent without the token, and sent without it from then on.
 	checkSession(t, service, client, "")
 	checkSession(t, service, client, "")
 	if first := service.arrived["begin"][0].Session; first != "token-9000" || len(service.arrived["begin"]) != 3 {
 		t.Error(service.arrived["begin"])
 	}
-	// The caller's own is the caller's to omit.
+	// A token that the caller named is the caller's to omit.
 	_, err := client.Begin(t.Context(), BeginOptions{Session: "mine"})
 	var mistake *ClientMistake
 	if !errors.As(err, &mistake) || mistake.Code() != "session_unknown" || len(service.arrived["begin"]) != 4 {
@@ -34,7 +34,7 @@ func TestAnOwnTokenThatTheServiceDoesNotKnowIsForgotten(t *testing.T) {
 	}
 }
 
-// checkCommitOf commits whatever the id in the reply.
+// checkCommitOf commits, whatever the id in the reply.
 func checkCommitOf(t *testing.T, client *Client) {
 	t.Helper()
 	verdict, err := client.Commit(t.Context(), preparedOf(t, client))
@@ -68,7 +68,7 @@ func TestReadsGoOnAfterTheLogHasBeenReplaced(t *testing.T) {
 		}
 		return 503, troubleText(503, "stopping")
 	})
-	// The commit was of epoch 9.
+	// The commit belonged to epoch 9.
 	second := startEndpoint(t, func(_ string, _ []string, before int) (int, string) {
 		if before == 1 || before == 4 {
 			return 422, troubleText(422, "session_unknown")
@@ -90,7 +90,7 @@ func TestReadsGoOnAfterTheLogHasBeenReplaced(t *testing.T) {
 	}
 }
 
-// The service waits 5 s by default, which is no failure of its endpoint.
+// The service waits 5 s by default, which is not a failure of its endpoint.
 func TestAnEndpointMayWaitForWhatARequestMustInclude(t *testing.T) {
 	slow := func(kind string, ids []string, before int) (int, string) {
 		switch kind {

@@ -12,13 +12,13 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// State is the state of a store at a position of its log, from which a copy starts: the log continues after LSN. Its rows are
-// read as Next returns them. It is for one goroutine at a time.
+// State is the state of a store at a position of its log, from which a copy starts: the log continues after LSN. Its
+// rows are read as Next returns them. It must be used by one goroutine at a time.
 type State struct {
 	_     noCopy
 	Store string
-	// Kind tells where the rows are: "rows" if they follow, "storage" if they are in the store's own storage, at LSN or later,
-	// and "log" if the store is only its log, which is complete.
+	// Kind is where the rows are: "rows" if they follow, "storage" if they are in the store's own storage, at LSN or
+	// later, and "log" if the store is only its log, which is complete.
 	Kind string
 	// LSN is the position that the rows reflect: After of the log reader that continues.
 	LSN LSN
@@ -26,9 +26,9 @@ type State struct {
 	Log string
 
 	count uint64
-	// ended is what Next returns from now on.
+	// ended is the error that Next returns from now on.
 	ended error
-	// open is apart from the state, so that it can be closed once the state is dropped.
+	// open is separate from the state, so that it can be closed once the state is dropped.
 	open *openedLog
 }
 
@@ -44,8 +44,8 @@ type stateLine struct {
 	Problem *Problem `json:"problem"`
 }
 
-// State reads the state of a store, to start a copy from, or to restart one. Continue with [Client.Log], with the state's LSN
-// and Log. It retries while the service is unavailable, for at most the client's Timeout. Close the state, unless Next has
+// State reads the state of a store, to start or restart a copy. Continue with [Client.Log], with the state's LSN and
+// Log. It retries while the service is unavailable, for at most the client's Timeout. Close the state, unless Next has
 // returned an error; a loop over [State.All] closes it.
 func (c *Client) State(ctx context.Context, store string) (*State, error) {
 	if err := checkName("name of a store", store); err != nil {
@@ -102,8 +102,8 @@ func (c *Client) stateAt(ctx context.Context, until time.Time, store string) (*S
 	return state, nil
 }
 
-// Next returns the next row, in no particular order, and io.EOF after the last one. Any other error means that rows are missing:
-// read the state from the start again.
+// Next returns the next row, in no particular order, and io.EOF after the last one. Any other error means that rows are
+// missing: read the state from the start again.
 func (s *State) Next(ctx context.Context) (*Row, error) {
 	if s.ended != nil {
 		return nil, s.ended
@@ -139,7 +139,7 @@ func (s *State) next(ctx context.Context) (*Row, error) {
 			}
 			return nil, io.EOF
 		}
-		// An event of a newer service is passed over.
+		// Unknown events of a newer service are skipped.
 	}
 }
 

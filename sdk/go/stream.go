@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// streamCommitsMax bounds the commits that may wait for their verdicts: as many as the service takes in.
+	// streamCommitsMax bounds the commits that may wait for their verdicts: as many as the service accepts.
 	streamCommitsMax = 1024
-	// streamBytesMax bounds the bytes of their lines. A longer commit waits until there is no other.
+	// streamBytesMax bounds the bytes of their lines. A longer commit waits until it is the only one.
 	streamBytesMax = 4 << 20
 	// streamLineBytesMax bounds a line: the service ends a stream with a longer one.
 	streamLineBytesMax = 1 << 20
-	// streamAttemptsMax is how often a commit that the only endpoint certainly did not take in is written: a stream may end
+	// streamAttemptsMax is how often a commit that the only endpoint certainly did not accept is written: a stream may end
 	// at any time.
 	streamAttemptsMax = 2
 )
 
 // CommitStream is a stream of commits over a connection of its own. It is safe for concurrent use: many sessions commit
-// at the same time. It connects on first use, and again when the connection was lost.
+// at the same time. It connects on first use, and reconnects after a loss.
 type CommitStream struct {
 	client *Client
 	window window
@@ -34,20 +34,20 @@ type CommitStream struct {
 	closed bool
 }
 
-// CommitStream opens a stream of commits: for engines that commit all the time, and for whom a request each, or a batch,
-// is too slow. It sends nothing yet. Close it when it is no longer used: its connection lasts until then.
+// CommitStream opens a stream of commits: for engines that commit continuously, for which one request per commit, or a
+// batch, is too slow. It sends nothing yet. Close it when it is no longer used: its connection stays open until then.
 func (c *Client) CommitStream() *CommitStream {
 	return &CommitStream{client: c, window: window{commitsMax: streamCommitsMax, bytesMax: streamBytesMax}}
 }
 
-// Commit asks for the verdict of a prepared commit, as [Client.Commit] does. It waits before that while 1,024 commits, or
-// 4 MiB of them, wait for their verdicts. Commits that wait at the same time may be decided in any order. A commit with a
-// Traceparent is sent as a request of its own, because a stream has one trace context, and so is one of more than 1 MiB.
-// If the context ends, a commit that was written arrives all the same, and the error is *OutcomeUnknown; otherwise it is the
-// context's.
+// Commit requests the verdict of a prepared commit, as [Client.Commit] does. It first waits while 1,024 commits, or 4
+// MiB of them, wait for their verdicts. Commits that wait at the same time may be decided in any order. A commit with a
+// Traceparent is sent as a request of its own, because a stream has one trace context, and so is one of more than 1
+// MiB. If the context ends, a written commit arrives nevertheless, and the error is *OutcomeUnknown; otherwise it is
+// the context's.
 //
 // When the connection is lost, the commit is written to the next endpoint with the same id; if there is only one, or no
-// other answers, the outcome is requested by the id. Until it is known, Commit does not return.
+// other answers, the outcome is queried by the id. Until it is known, Commit does not return.
 func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Verdict, error) {
 	if err := mayBeSent(ctx, prepared); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 	}
 	answer, err := s.delivered(ctx, prepared.TxnID, line.Bytes(), applyWait(prepared))
 	if errors.Is(err, errRepeated) {
-		// The stream has this id already: a request of its own gets the verdict of the first.
+		// The stream already has this id: a separate request gets the verdict of the first.
 		return s.client.Commit(ctx, prepared)
 	}
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *CommitStream) Commit(ctx context.Context, prepared *PreparedCommit) (Ve
 	return s.client.recorded(decided(prepared.TxnID, answer))
 }
 
-// Close ends the stream. Verdicts of commits that wait still come.
+// Close ends the stream. Waiting commits still get their verdicts.
 func (s *CommitStream) Close() {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -92,7 +92,7 @@ func (s *CommitStream) Close() {
 	}
 }
 
-// openLink returns a link that takes lines.
+// openLink returns a link that accepts lines.
 func (s *CommitStream) openLink() (*link, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -105,9 +105,9 @@ func (s *CommitStream) openLink() (*link, error) {
 	return s.link, nil
 }
 
-// delivered writes a line and waits for its reply. With several endpoints, it is written again after each failure, within
-// the timeout and the time that the service may wait. The line leaves the window when it has its reply, or when its link is over: also if its caller does not wait
-// that long.
+// delivered writes a line and waits for its reply. With several endpoints, it is written again after each failure,
+// within the timeout and the time that the service may wait. The line leaves the window when it gets its reply or its
+// link is over, even if its caller has left by then.
 func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte, wait time.Duration) (reply[wire.TxnOutcome], error) {
 	urls, timeout, begun := s.client.endpoints.urls, s.client.options.Timeout, time.Now()
 	whole := wait + timeout
@@ -129,7 +129,7 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 		}
 		link, err := s.openLink()
 		if err != nil && maybeTaken {
-			// The stream was closed meanwhile, and the outcome is that of what was written before.
+			// The stream was closed meanwhile: the outcome is that of the earlier writes.
 			ended[s.client.endpoints.current()] = err
 			break
 		}
@@ -145,7 +145,7 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 		}
 		share := wait + timeout/time.Duration(len(urls))
 		if attempts+1 < len(urls) {
-			// Another one has not been asked.
+			// Another endpoint has not been tried.
 			share = min(share, wait+s.client.endpoints.timeout)
 		}
 		delivered, err := s.awaited(ctx, link, comes, share, whole)
@@ -177,8 +177,8 @@ func (s *CommitStream) delivered(ctx context.Context, txnID string, line []byte,
 	return reply[wire.TxnOutcome]{err: ended[0], neverSent: true}, nil
 }
 
-// awaited waits for the reply to a line, at most for the timeout. A link that is silent for its share of that is cut if there are
-// other endpoints.
+// awaited waits for the reply to a line, at most for the timeout. A link that is silent for its share of that is cut if
+// there are other endpoints.
 func (s *CommitStream) awaited(
 	ctx context.Context, link *link, comes <-chan delivered, silent, timeout time.Duration,
 ) (delivered, error) {
@@ -203,7 +203,7 @@ func (s *CommitStream) awaited(
 	}
 }
 
-// leave lets further lines go to another endpoint. Replies to what was written still come.
+// leave sends further lines to another endpoint. Replies to written lines still arrive.
 func (s *CommitStream) leave(link *link) {
 	s.mutex.Lock()
 	if s.link == link {

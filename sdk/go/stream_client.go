@@ -6,11 +6,11 @@ import (
 )
 
 // streamClient returns the HTTP client of commit streams. Each stream gets a connection of its own, over HTTP/1.1: the
-// service takes three streams from one connection, and over HTTP/2 a stream whose window is full holds up the other
-// requests of its connection. A transport that dials TLS itself, or is no *http.Transport, is used as it is.
+// service accepts three streams per connection, and over HTTP/2 a stream whose window is full blocks the other requests
+// of its connection. A transport that dials TLS itself, or is no *http.Transport, is used as it is.
 func streamClient(client *http.Client) *http.Client {
 	streams := *client
-	// A stream has no timeout of its own: the service shows that it is alive.
+	// A stream has no timeout: the service sends heartbeats.
 	streams.Timeout = 0
 	inner := client.Transport
 	if inner == nil {
@@ -21,8 +21,8 @@ func streamClient(client *http.Client) *http.Client {
 		return &streams
 	}
 	own := transport.Clone()
-	// The documented way to disable HTTP/2 is a map that is empty, and not nil. What a transport that has been used has
-	// added to its TLS configuration must go as well: it would still offer HTTP/2.
+	// The documented way to disable HTTP/2 is an empty map that is not nil. The protocols that a used transport has added
+	// to its TLS configuration must be removed, too: they would still offer HTTP/2.
 	own.ForceAttemptHTTP2 = false
 	own.Protocols, own.HTTP2 = nil, nil
 	own.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}

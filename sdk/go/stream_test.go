@@ -12,7 +12,7 @@ import (
 	tribunal "tribunal.internal/client"
 )
 
-// shown tells what becomes of a commit.
+// shown returns the outcome of a commit as text.
 func shown(verdict tribunal.Verdict, err error) string {
 	var mistake *tribunal.ClientMistake
 	var unavailable *tribunal.Unavailable
@@ -42,7 +42,7 @@ func together(all *sync.WaitGroup, do func()) {
 	}()
 }
 
-// streamed commits at the same time, and returns what became of each.
+// streamed commits concurrently, and returns the outcome of each commit.
 func streamed(t *testing.T, stream *tribunal.CommitStream, commits []*tribunal.PreparedCommit) []string {
 	t.Helper()
 	ends := make([]string, len(commits))
@@ -86,7 +86,7 @@ func TestSessionsShareAStreamAndEachGetsItsVerdict(t *testing.T) {
 	equal(t, "committed", count(ends, "committed"), 150)
 	// Which of two loses, and why, depends on whether one epoch decided both.
 	equal(t, "aborted", count(ends, "aborted row_exists", "aborted write_conflict", "aborted order_conflict"), 150)
-	// Own writes are visible to what begins afterwards.
+	// Own writes are visible to later transactions.
 	txn := must[*tribunal.Transaction](t)(client.Begin(t.Context(), tribunal.BeginOptions{Stores: []string{"kv"}}))
 	if row := must[*tribunal.Row](t)(txn.Get(t.Context(), "kv", prefix+"149")); row == nil {
 		t.Error("the row is missing")
@@ -119,7 +119,7 @@ func TestEveryCommitOfABrokenStreamIsResolved(t *testing.T) {
 		client := connectedTo(t, proxy.url(), tribunal.Options{})
 		stream := client.CommitStream()
 		equal(t, "first", shown(stream.Commit(t.Context(), putOf(t, client, prefix+"first"))), "committed")
-		// Whatever is written next breaks the connection.
+		// The next write breaks the connection.
 		proxy.lose(how, "")
 		var commits []*tribunal.PreparedCommit
 		for n := range 200 {
@@ -147,7 +147,7 @@ func TestASilentStreamIsGivenUp(t *testing.T) {
 	proxy.lose(silence, "/v1/txns/stream")
 	end := shown(stream.Commit(t.Context(), putOf(t, client, prefix+"a")))
 	equal(t, end, count([]string{end}, "committed, replayed", "aborted fenced"), 1)
-	// Sent a second time, if the first answer took longer than the client waits.
+	// Sent a second time if the first answer took longer than the client waits.
 	again := shown(stream.Commit(t.Context(), putOf(t, client, prefix+"b")))
 	equal(t, "again", strings.TrimSuffix(again, ", replayed"), "committed")
 	proxy.stop()

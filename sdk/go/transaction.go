@@ -26,7 +26,7 @@ const (
 	Serializable   = wire.IsolationLevelSerializable
 )
 
-// Ack tells when a commit returns.
+// Ack is when a commit returns.
 type Ack = wire.Ack
 
 // When a commit returns: once it is durable, or once every store has applied it.
@@ -44,8 +44,8 @@ type Row struct {
 	Version Version
 }
 
-// Decode reads the value into a variable, as json.Unmarshal does: integers are exact in an int64 or a json.Number, and in an
-// any up to 2^53. Decoding an absent row, which is nil, is a *Misuse.
+// Decode reads the value into a variable, as json.Unmarshal does: integers are exact in an int64 or a json.Number, and
+// in an any up to 2^53. Decoding an absent row, which is nil, is a *Misuse.
 func (r *Row) Decode(into any) error {
 	if r == nil {
 		return misuse("the row is absent: it is nil, and has no value to decode")
@@ -75,26 +75,27 @@ type seen struct {
 	version Version
 	// value is known only for rows that were read through this transaction.
 	value json.RawMessage
-	// inRange is set if a scan has seen it, which has observed its range as well.
+	// inRange is set if a scan read the row: it has observed its range as well.
 	inRange bool
 }
 
 // Transaction collects reads and writes in memory until the commit. To give up, drop it: it exists nowhere else. It is
 // not safe for concurrent use, and must not be copied: either is a *Misuse, after which it cannot be committed.
 //
-// From the call of [Transaction.Commit] on, or once the work of a [Client.Run] has returned, further writes and observations, and
-// reads of further rows, are a *Misuse: no verdict would cover them. What the transaction has read remains readable. A commit
-// that ends with an error which tells that nothing was decided, such as *Unavailable, opens the transaction again.
+// From the call of [Transaction.Commit] on, or once the work of a [Client.Run] has returned, further writes and
+// observations, and reads of further rows, are a *Misuse: no verdict would cover them. What the transaction has read
+// remains readable. A commit that ends with an error which means that nothing was decided, such as *Unavailable,
+// reopens the transaction.
 //
-// Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without white
-// space, a []byte as a string in base64, and nil as null.
+// Values are encoded at once, by encoding/json without escapes for HTML: a json.RawMessage is written as it is, without
+// white space, a []byte as a string in base64, and nil as null.
 //
-// A write that cannot work (a value that JSON cannot represent, a second insert, one after the commit) is a *Misuse that [Transaction.Err],
-// [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
+// A write that cannot work (a value that JSON cannot represent, a second insert, one after the commit) is a *Misuse
+// that [Transaction.Err], [Transaction.Prepare] and [Transaction.Commit] return; the first one is kept.
 type Transaction struct {
 	// Priority is a weight for conflict rules that use it, 0 to 255; nil is 100.
 	Priority *int32
-	// Ack tells when the commit returns; empty is AckDurable.
+	// Ack is when the commit returns; empty is AckDurable.
 	Ack Ack
 	// Traceparent is the W3C trace context of the caller: sent with the commit, and kept in the log.
 	Traceparent string
@@ -103,9 +104,9 @@ type Transaction struct {
 	FirstAttempt time.Time
 
 	_ noCopy
-	// self is the transaction itself; that of a copy is its original.
+	// self is the transaction itself; in a copy it is the original.
 	self *Transaction
-	// busy is set during a call; shared once another one came meanwhile.
+	// busy is set during a call; shared once another call overlapped it.
 	busy, shared atomic.Bool
 	closing      closing
 
@@ -114,14 +115,14 @@ type Transaction struct {
 	isolation Isolation
 	epoch     *string
 	snapshots map[string]string
-	// session is the token of what the snapshots include.
+	// session is the token of the commits that the snapshots include.
 	session string
-	// What was seen first; a second read answers the same. Kept in order of their arrival.
+	// First reads, in order; later reads of a row return the same.
 	reads     map[rowName]seen
 	readOrder []rowName
-	// Rows that were read ahead, and are no reads until Get returns them.
+	// Prefetched rows, which do not count as read until Get returns them.
 	fetched map[rowName]seen
-	// Ranges that were read ahead, and are no reads until Scan returns them.
+	// Prefetched ranges, which do not count as read until Scan returns them.
 	fetchedRanges map[rangeName]RangeRows
 	ranges        []wire.Range
 	rangeNames    map[[3]string]bool
@@ -171,10 +172,10 @@ func (t *Transaction) Err() error {
 	return t.err
 }
 
-// ReadOnly tells whether the transaction writes nothing.
+// ReadOnly reports whether the transaction writes nothing.
 func (t *Transaction) ReadOnly() bool { return len(t.writes) == 0 }
 
-// Blind tells whether the transaction has read nothing.
+// Blind reports whether the transaction has read nothing.
 func (t *Transaction) Blind() bool { return len(t.reads) == 0 && len(t.ranges) == 0 }
 
 // versionsRead returns the version of each row that the transaction has read; 0 for one that was absent.
@@ -239,8 +240,8 @@ func (t *Transaction) get(ctx context.Context, store, key string) (*Row, error) 
 }
 
 // Scan reads the first limit rows of start..end of an embedded store, own writes included, and observes the part of the
-// range that was read: if it returns fewer rows, there are no more. An empty end is the end of the store; a limit of 0 is
-// 1,000.
+// range that was read: if it returns fewer rows, there are no more. An empty end is the end of the store; a limit of 0
+// is 1,000.
 func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit int) ([]Row, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -276,7 +277,7 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 		}
 		found, rows = append(found, page.Rows...), append(rows, merged...)
 		if len(rows) < limit && page.More && len(page.Rows) > 0 {
-			// The transaction has deleted some of them.
+			// Rows that this transaction deletes do not count, so as many more are read.
 			from, asked = upto, min(limit-len(rows)+t.deletesIn(store, upto, end), rangeLimitMax)
 			continue
 		}
@@ -294,7 +295,7 @@ func (t *Transaction) Scan(ctx context.Context, store, start, end string, limit 
 	}
 }
 
-// after returns the first key after that of a row.
+// after returns the first key after a row's.
 func after(row Row) string { return row.Key + "\x00" }
 
 // merged applies the transaction's own writes to the rows of a range, in key order.
@@ -409,8 +410,8 @@ func (t *Transaction) Delete(store, key string) {
 	t.change(store, func() error { return t.merge(store, key, pendingWrite{op: wire.Delete}) })
 }
 
-// Commit asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. It may be repeated: the
-// verdict is the same.
+// Commit requests the verdict. If the reply is lost, the verdict is queried by the transaction's id. It may be
+// repeated: the verdict is the same.
 func (t *Transaction) Commit(ctx context.Context) (Verdict, error) {
 	prepared, err := t.lastPrepared()
 	if err != nil {
@@ -434,7 +435,8 @@ func (t *Transaction) lastPrepared() (*PreparedCommit, error) {
 	return prepared, err
 }
 
-// Validate tells whether the transaction would commit now if it were alone; its verdict if it has one. It changes nothing.
+// Validate reports whether the transaction would commit now if it were alone; its verdict if it has one. It changes
+// nothing.
 func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 	if err := t.enter(); err != nil {
 		return nil, err
@@ -447,7 +449,8 @@ func (t *Transaction) Validate(ctx context.Context) (*wire.TxnOutcome, error) {
 	return t.client.Validate(ctx, prepared)
 }
 
-// Abort aborts the transaction at the service, and returns its verdict. It is not needed to give up.
+// Abort aborts the transaction at the service, and returns its verdict. It is not needed before dropping the
+// transaction.
 func (t *Transaction) Abort(ctx context.Context) (Verdict, error) {
 	if err := t.usable(); err != nil {
 		return nil, err
@@ -496,7 +499,7 @@ func (t *Transaction) prepare() (*PreparedCommit, error) {
 	isolation, ranges := t.isolation, append([]wire.Range{}, t.ranges...)
 	var priority *int32
 	if t.Priority != nil {
-		// The caller's variable may change before the commit is repeated.
+		// A copy: the caller's variable may change before the commit is repeated.
 		chosen := *t.Priority
 		priority = &chosen
 	}
@@ -521,10 +524,11 @@ func (t *Transaction) prepare() (*PreparedCommit, error) {
 	return &PreparedCommit{TxnID: t.id, Request: request, Traceparent: t.Traceparent}, nil
 }
 
-// mustBeSent tells whether the commit has to name a row that was read. At Serializable, a range is compared with all writes
-// since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The other
-// levels need them: RepeatableRead compares no ranges, and at Snapshot, an Add to a row that was read is an update of it. A row
-// that is written is always named: in a store of declared existence, that it was read tells that it exists.
+// mustBeSent reports whether the commit has to name a row that was read. At Serializable, a range is compared with all
+// writes since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice.
+// The other levels need them: RepeatableRead compares no ranges, and at Snapshot, an Add to a row that was read is an
+// update of it. A written row is always named: in a store of declared existence, the read is evidence that the row
+// exists.
 func (t *Transaction) mustBeSent(name rowName) bool {
 	_, written := t.writes[name]
 	return written || !t.reads[name].inRange || t.isolation != Serializable
@@ -593,8 +597,8 @@ func without(names []rowName, name rowName) []rowName {
 	return kept
 }
 
-// row returns a row with a value of its own: its caller may change that, and later reads of the transaction return the same as
-// before.
+// row returns a row with its own copy of the value: the caller may change it without affecting later reads of the
+// transaction.
 func row(key string, version Version, value json.RawMessage) *Row {
 	if value == nil {
 		return nil

@@ -1,13 +1,13 @@
 package tribunal
 
-// noCopy has go vet report copies of what contains it.
+// noCopy makes go vet report copies of a struct that contains it.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// usable returns why the transaction cannot be used: Begin did not return it. A copy shares some of its state with its
-// original, and neither has all writes, so the original cannot be committed any more either.
+// usable returns an error if the transaction cannot be used: Begin did not return it. A copy shares some of its state
+// with its original, and neither has all writes, so the original can no longer be committed either.
 func (t *Transaction) usable() error {
 	switch t.self {
 	case t:
@@ -20,12 +20,13 @@ func (t *Transaction) usable() error {
 	return err
 }
 
-// errShared is the error of a call while another one is under way.
+// errShared is the error of a call while another one is in progress.
 var errShared = misuse("the transaction is used by two goroutines at the same time: have one wait for the other; " +
 	"GetMany reads several rows at once")
 
-// enter begins a call of the transaction. It returns why there must be none: Begin did not return it, or another call is under
-// way, whose reads and writes would be lost or mixed with those of this one. Then it cannot be committed any more.
+// enter begins a call of the transaction. It returns an error if Begin did not return the transaction, or if another
+// call is in progress, whose reads and writes would be lost or mixed with this one's. The transaction can then no
+// longer be committed.
 func (t *Transaction) enter() error {
 	if err := t.usable(); err != nil {
 		t.fail(err)
@@ -41,7 +42,7 @@ func (t *Transaction) enter() error {
 // leave ends a call.
 func (t *Transaction) leave() { t.busy.Store(false) }
 
-// change is a call that adds to what the commit contains of a store. It returns no error, but keeps it.
+// change makes a call that adds to the commit's content in a store. It keeps the error instead of returning it.
 func (t *Transaction) change(store string, do func() error) {
 	if t.enter() != nil {
 		return

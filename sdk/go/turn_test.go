@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A read of a transaction that two goroutines use may be missing in its commit, whose conflict would not be found.
+// If two goroutines use a transaction, its commit may lack a read, whose conflict would not be found.
 func TestATransactionThatTwoGoroutinesUseAtTheSameTimeIsNotCommitted(t *testing.T) {
 	ctx := t.Context()
 	for name, use := range map[string]func(*Transaction) error{

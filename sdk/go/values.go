@@ -8,7 +8,7 @@ import (
 )
 
 // jsonOf encodes as json.Marshal does, except that <, > and & stay as they are. The service stores the text of a value,
-// and counts its bytes: escapes would be read by everyone, and make a value six times as long.
+// and counts its bytes: every reader would see the escapes, and they could make a value six times as long.
 func jsonOf(value any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -35,8 +35,8 @@ func rowValue(value any) (json.RawMessage, error) {
 	return text, nil
 }
 
-// replacedIn finds a string of a value that is not UTF-8. json has replaced it in the text, and reports no error. Its
-// replacement is looked for first, because it is rare, and finding the string takes longer.
+// replacedIn finds a string of a value that is not UTF-8. json has replaced it in the text, and reports no error. It
+// first looks for the replacement, which is rare, because finding the string takes longer.
 func replacedIn(text []byte, value any) (string, bool) {
 	if !bytes.Contains(text, []byte(`\ufffd`)) {
 		return "", false
@@ -44,8 +44,8 @@ func replacedIn(text []byte, value any) (string, bool) {
 	return notUTF8(reflect.ValueOf(value))
 }
 
-// notUTF8 finds a string in a value that json can encode and that is not UTF-8. It does not look into values that encode
-// themselves, such as json.RawMessage.
+// notUTF8 finds a string in a value that json can encode and that is not UTF-8. It skips values that encode themselves,
+// such as json.RawMessage.
 func notUTF8(value reflect.Value) (string, bool) {
 	if !value.IsValid() {
 		return "", false

@@ -10,7 +10,7 @@ import (
 	"tribunal.internal/client/wire"
 )
 
-// In every kind of request, because each encodes its body itself.
+// In every kind of request, because each encodes its body separately.
 func TestAValueIsStoredWithoutEscapesForHTML(t *testing.T) {
 	client, prefix, ctx := connected(t), freshPrefix(), t.Context()
 	stream := client.CommitStream()
@@ -66,14 +66,14 @@ func TestAStringThatIsNotUTF8IsAMisuse(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Of a batch, such a value would have the others refused with it.
+	// In a batch, such a value would cause the others to be refused with it.
 	txn := client.BeginLocal("")
 	txn.Put("kv", "a", json.RawMessage(`"a`+"\xff"+`"`))
 	var misuse *tribunal.Misuse
 	if err := txn.Err(); !errors.As(err, &misuse) {
 		t.Error(err)
 	}
-	// The replacement character itself is a character like others, however it is written.
+	// The replacement character itself is a character like any other, however it is written.
 	for name, value := range map[string]any{
 		"text": "\ufffd", "escape": `\ufffd`, "raw": json.RawMessage(`"\ufffd"`), "in a map": map[string]json.RawMessage{"a": []byte(`"\ufffd"`)},
 		"hidden": row{Names: map[string][]*string{`\ufffd`: nil}, Hidden: broken, secret: broken}, "bytes": []byte(broken), "nil": nil,

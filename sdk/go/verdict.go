@@ -14,7 +14,7 @@ type (
 	CSN uint64
 	// LSN is a position in a store's log: dense, from 1.
 	LSN uint64
-	// Version is what a written row carries; 0 is none.
+	// Version is the version of a written row; 0 is none.
 	Version uint64
 )
 
@@ -47,16 +47,16 @@ type Aborted struct {
 	TxnID string
 	// Epoch is the epoch that decided it.
 	Epoch Epoch
-	// Reason is one of wire.AbortReason, or another one of a newer service: read_conflict, write_conflict, range_conflict, row_exists,
-	// row_missing and so on.
+	// Reason is one of wire.AbortReason, or another one of a newer service: read_conflict, write_conflict, range_conflict,
+	// row_exists, row_missing and so on.
 	Reason string
-	// PluginCode is the code of an isolation validator, with reason plugin.
+	// PluginCode is the code that the isolation validator returned, with reason plugin.
 	PluginCode int
 	// Retryable is set if the same work on fresh reads, under a new id, may commit.
 	Retryable bool
-	// RetryAfter is how long to wait before that.
+	// RetryAfter is how long to wait before that attempt.
 	RetryAfter time.Duration
-	// Conflicts is what defeated it.
+	// Conflicts has the rows and ranges that defeated it.
 	Conflicts []Conflict
 	// Replayed is set if the verdict is an earlier one: the request was a repetition, or its first reply was lost.
 	Replayed bool
@@ -69,19 +69,19 @@ type Conflict struct {
 	Store string
 	// Key of the row, or the range's start.
 	Key string
-	// End of the range; empty is the end of the store, or a row. Op tells a range from a row.
+	// End of the range; empty is the end of the store, or a row. Op distinguishes a range from a row.
 	End string
-	// Row is, of a range, the first row in it that the winner wrote, as far as the server remembers.
+	// Row is, for a range, the first row in it that the winner wrote, if the server still remembers.
 	Row string
-	// Op is which operation lost: read, range or write.
+	// Op is the operation that lost: read, range or write.
 	Op string
 	// Stage is the stage of the pipeline that found it.
 	Stage string
-	// ReadVersion is what the transaction had read; 0 if nothing.
+	// ReadVersion is the version that the transaction had read; 0 if none.
 	ReadVersion Version
 	// CurrentVersion is the row's version now; 0 if it is absent, or if the winner is of the same epoch.
 	CurrentVersion Version
-	// ByTxn is the transaction that won, as far as the server remembers.
+	// ByTxn is the transaction that won, if the server still remembers.
 	ByTxn string
 }
 

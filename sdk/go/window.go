@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// A window bounds commits that wait for their verdicts, in number and in bytes. One that is larger than the bound enters
-// when it is alone. First come, first served.
+// A window bounds commits that wait for their verdicts, in number and in bytes. A commit larger than the bound enters
+// when it is alone. Commits enter in order of arrival.
 type window struct {
 	commitsMax, bytesMax int
 
@@ -37,7 +37,7 @@ func (w *window) enter(ctx context.Context, bytes int) error {
 	defer w.mutex.Unlock()
 	select {
 	case <-one.entered:
-		// It entered meanwhile.
+		// The commit entered meanwhile.
 		w.commits, w.bytes = w.commits-1, w.bytes-bytes
 	default:
 		w.queue = slices.DeleteFunc(w.queue, func(other *entrant) bool { return other == one })

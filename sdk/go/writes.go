@@ -13,11 +13,11 @@ type pendingWrite struct {
 	op wire.WriteOp
 	// value is nil for a delete.
 	value json.RawMessage
-	// or is what an add adds to if the row is missing; nil if the row must exist.
+	// or is the value that an add starts from if the row is missing; nil if the row must exist.
 	or *int
 }
 
-// addedTo returns what an add leaves in a row, given the row's value.
+// addedTo returns the value that an add leaves in a row, given the row's value.
 func (w pendingWrite) addedTo(row json.RawMessage) (json.RawMessage, error) {
 	if row == nil {
 		if w.or == nil {
@@ -28,7 +28,7 @@ func (w pendingWrite) addedTo(row json.RawMessage) (json.RawMessage, error) {
 	return sum(row, w.value)
 }
 
-// known is what is known of a row before the transaction.
+// known is the known state of a row before the transaction.
 type known int
 
 const (
@@ -37,7 +37,7 @@ const (
 	present
 )
 
-// merge merges a further operation into the one before; nil if nothing is left to do.
+// merge merges another operation into the preceding one; nil if nothing is left to do.
 func merge(before *pendingWrite, next pendingWrite, row known) (*pendingWrite, error) {
 	if before == nil {
 		return &next, nil
@@ -100,7 +100,7 @@ func sum(left, right json.RawMessage) (json.RawMessage, error) {
 	return json.RawMessage(strconv.FormatInt(total, 10)), nil
 }
 
-// kindOf names the kind of a JSON value that is no integer.
+// kindOf names the kind of a JSON value that is not an integer.
 func kindOf(value json.RawMessage) string {
 	switch {
 	case len(value) == 0:

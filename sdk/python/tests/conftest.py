@@ -16,7 +16,7 @@ from .proxy import Proxy
 
 @pytest.fixture(scope="session")
 def url() -> str:
-    """The server that tests/clients.sh has started."""
+    """The server that tests/clients.sh started."""
     return os.environ["TRIBUNAL_URL"]
 
 

@@ -14,12 +14,12 @@ from typing import Any, Literal
 from tribunal_client import AsyncClient, Client, Committed, PreparedCommit, RetryPolicy
 
 Prompt = tuple[int, Any] | tuple[int, str, str] | list[Any] | Literal["lost", "silent"]
-"""Status and body, or with a content type a text, or the lines of a response; or none: it breaks, or stays silent."""
+"""Status and body, or with a content type a text, or the lines of a response; or none: it is lost, or stays silent."""
 
 
 @dataclass
 class Late:
-    """A reply that comes late."""
+    """A delayed reply."""
 
     after_s: float
     reply: Prompt
@@ -134,7 +134,7 @@ def client_of(
     endpoint_timeout_s: float = 30,
     cool_down_s: float = 10,
 ) -> Client:
-    """The times are for a busy machine: what is to happen does not wait for their end."""
+    """The times suit a busy machine: the expected events do not wait for them to elapse."""
     return Client(
         urls,
         timeout_s=timeout_s,

@@ -1,4 +1,4 @@
-"""A service that holds requests of commits back until it is told to answer, and records what arrived."""
+"""A service that holds commit requests back until the test answers them, and records them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Held:
 
 
 class HoldingService:
-    """Answers a request for a status at once: committed."""
+    """Holds commit requests; answers a status request at once with `committed`."""
 
     def __init__(self) -> None:
         self.arrived: queue.Queue[Held] = queue.Queue()

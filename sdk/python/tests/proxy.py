@@ -9,10 +9,11 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 Loss = Literal["reply", "request", "silence"]
-"""What is lost of a request.
+"""The lost part of a request.
 
-`reply`: it arrives, the service answers, the connection breaks before the client gets the answer. `request`: the
-connection breaks before it arrives. `silence`: it arrives, and the answer never comes; the connection stays.
+`reply`: the request arrives and the service answers, but the connection breaks before the client gets the answer.
+`request`: the connection breaks before the request arrives. `silence`: the request arrives, but the answer never does;
+the connection stays open.
 """
 
 

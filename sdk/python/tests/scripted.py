@@ -1,4 +1,4 @@
-"""A service that replies by a script, for what a live server does not do on demand: overload, aborts, a certificate."""
+"""A service that replies by a script, as a live server does not on demand: overload, aborts, a certificate."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Service:
 
 
 def make_certificate(folder: Path) -> Path:
-    """Create a self-signed certificate for `localhost`; its key is beside it."""
+    """Create a self-signed certificate for `localhost`; its key is stored next to it."""
     file = folder / "cert.pem"
     options = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=DNS:localhost"]

@@ -1,4 +1,4 @@
-"""How long reads and `run` take at most, and mistakes that are told at once."""
+"""Time limits of reads and of `run`, and mistakes that are reported at once."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_only_a_connection_that_cannot_be_made_tells_that_its_address_is_wrong()
 
 
 class Alert:
-    """Answers as a TLS server does to a request in plain text."""
+    """Answers a plain-text request like a TLS server."""
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
@@ -271,7 +271,7 @@ def test_the_wait_for_a_connection_counts_for_the_bound_of_a_read(start: Start, 
         begun_at = time.monotonic()
         with pytest.raises(Unavailable):
             read(one)
-        # It gets the connection after 1.4 s.
+        # The request gets the connection after 1.4 s.
         assert time.monotonic() - begun_at < 2.8
         before.join()
 
@@ -318,7 +318,7 @@ def test_a_use_of_a_store_that_begin_did_not_name_is_refused_at_once(start: Star
         for use in uses:
             with pytest.raises(Misuse, match="store_not_named: Begin did not name store `other`, only `kv`"):
                 use()
-        # Without names, the service tells which stores there are.
+        # Without names, the service determines the stores.
         client.begin().put("other", "a", 1)
     asyncio.run(main())
     assert len(endpoint.asked) == 3

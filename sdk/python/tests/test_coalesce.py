@@ -1,4 +1,4 @@
-"""Coalesced commits of threads and tasks, against a service that holds requests back and against a live one."""
+"""Coalesced commits of threads and tasks, against a service that holds requests back and a live one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Kind = Literal["threads", "tasks"]
 
 
 class Crowd:
-    """Callers of one client that has as many requests in flight as it may; each caller is a thread or a task."""
+    """Callers of one client with the maximum number of requests in flight; each caller is a thread or a task."""
 
     def __init__(self, kind: Kind, *, coalesce: bool = True) -> None:
         self.service = HoldingService()
@@ -93,7 +93,7 @@ class Crowd:
         return end
 
     def queued(self, *commits: PreparedCommit) -> list[Future[str]]:
-        """Commit one after the other, until all are queued."""
+        """Commit one by one, each after the previous one is queued."""
         ends = []
         for prepared in commits:
             before = self.waiting
@@ -333,7 +333,7 @@ def _pair(
     good, bad = begin(), begin()
     good.observe("kv", key, version)
     good.put("kv", key, round_)
-    # The other one read a version that never existed.
+    # The other commit read a version that never existed.
     bad.observe("kv", key, 1)
     bad.put("kv", key, -1)
     return [good.prepare(), bad.prepare()]

@@ -1,4 +1,4 @@
-"""Copies: what the client returns and raises can be copied, stored, and sent to another process."""
+"""Copies: the client's results and errors can be copied, stored, and sent to another process."""
 
 from __future__ import annotations
 

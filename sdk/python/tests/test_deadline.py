@@ -1,4 +1,4 @@
-"""A response that trickles ends at the timeout, although each piece of it arrives in time."""
+"""A trickling response ends at the timeout, although each piece of it arrives in time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits whose response does not tell what became of them: they are resolved by their ids."""
+"""Commits whose response does not determine their outcome: they are resolved by their ids."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def test_a_commit_does_not_overtake_a_read(holding: HoldingService, read: Callab
             for early in (txn.commit, txn.validate):
                 with pytest.raises(Misuse, match="a read of the transaction has not finished"):
                     await early()
-            # A read that was cancelled has ended.
+            # A cancelled read counts as finished.
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading

@@ -28,9 +28,9 @@ from .endpoints import Reply, Start, client_of, commits, committed, kind_of, pre
 
 
 def _dead() -> str:
-    """Return the URL of an endpoint that nobody listens on.
+    """Return the URL of an endpoint without a listener.
 
-    A closed port of 127.0.0.1 may be that of the next server.
+    A closed port of 127.0.0.1 may be reused by the next server.
     """
     with socket.create_server(("127.0.0.2", 0)) as server:
         return f"http://127.0.0.2:{server.getsockname()[1]}"
@@ -38,7 +38,7 @@ def _dead() -> str:
 
 def test_a_dead_endpoint_is_passed_over_and_the_next_one_stays_in_use(start: Start) -> None:
     first, second = _dead(), start(works)
-    # As in the variable `TRIBUNAL_URL`.
+    # As in the environment variable `TRIBUNAL_URL`.
     client = Client(f"{first}, {second.url}/")
     assert client.endpoint == first
     client.begin(["kv"])
@@ -49,7 +49,7 @@ def test_a_dead_endpoint_is_passed_over_and_the_next_one_stays_in_use(start: Sta
 
 def test_an_unavailable_endpoint_is_left_until_its_cool_down_has_passed(start: Start) -> None:
     first = start(lambda kind, ids, before: works(kind, ids) if before else refused(503, "stopping"))
-    # The second one fails at its third request.
+    # The second endpoint fails at its third request.
     second = start(lambda kind, ids, before: works(kind, ids) if before < 2 else refused(503, "unavailable"))
     third = start(works)
     client = client_of([first.url, second.url, third.url], cool_down_s=3600)
@@ -134,7 +134,7 @@ def test_the_error_after_all_have_failed_names_each_endpoint_and_its_reason(star
     assert (len(second.asked), len(third.asked)) == (2, 2), "each is tried twice"
     with pytest.raises(Unavailable):
         client_of([first, second.url]).commit(prepared(client))
-    # The proxy may have passed it on.
+    # The proxy may have forwarded it.
     with pytest.raises(OutcomeUnknown):
         client.commit(prepared(client))
 
@@ -175,7 +175,7 @@ def test_the_timeout_is_shared_by_the_endpoints(start: Start) -> None:
 
 
 def _undecided(kind: str, ids: list[str], _: int) -> Reply:
-    """Of a batch, the second commit was not taken in, and of the third nothing is known. The others are decided."""
+    """In a batch, the second commit was not accepted; the third one's outcome is unknown; the others are decided."""
     if kind != "batch-commit":
         time.sleep(0.2)  # Further commits are queued meanwhile.
         return works(kind, ids)
@@ -243,7 +243,7 @@ def test_a_node_that_lags_is_asked_once_and_remains_in_use(start: Start) -> None
 def test_an_endpoint_that_failed_for_another_call_is_passed_over_until_its_cool_down_has_passed() -> None:
     endpoints = Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1, 3600)
     assert endpoints.urls == ["http://a:1", "http://b:2", "http://c:3"]
-    # A log reader, for example, that is still connected to the second one.
+    # For example, a log reader that is still connected to the second one.
     endpoints.failed(1)
     assert endpoints.in_use == 0
     endpoints.failed(0)
@@ -251,7 +251,7 @@ def test_an_endpoint_that_failed_for_another_call_is_passed_over_until_its_cool_
     endpoints._failed_at[1] = time.monotonic() - 7200
     endpoints.failed(2)
     assert endpoints.in_use == 1, "unlike the first one, it has rested"
-    # Of three that have failed, the first that answers is used.
+    # Of three failed endpoints, the first to answer is used.
     endpoints.failed(1)
     endpoints.works(0)
     assert endpoints.in_use == 0
@@ -259,7 +259,7 @@ def test_an_endpoint_that_failed_for_another_call_is_passed_over_until_its_cool_
 
 def test_a_read_waits_for_the_clients_own_commits(start: Start) -> None:
     def lagging(_: str, __: list[str], before: int) -> Reply:
-        # The commit is of epoch 9.
+        # The commit belongs to epoch 9.
         row = {"store": "kv", "key": "n", "value": 1, "version": "5"}
         return 200, {"applied": str(8 + before), "rows": [row]}
 
@@ -289,6 +289,37 @@ def test_an_endpoint_that_does_not_answer_is_left_before_its_share_of_the_timeou
                     assert isinstance(client.commit(prepared(client)), Committed)
                 assert time.monotonic() - begun < 30
         assert (len(paused.asked), len(second.asked), len(third.asked)) == (1, 2, 0)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_callers_own_bound_does_not_make_an_endpoint_fail(start: Start, is_async: bool) -> None:
+    slow, second = start(lambda *_: "silent"), start(lambda *_: (200, {"applied": "9", "rows": [{"store": "kv"}]}))
+    urls = [slow.url, second.url]
+
+    def endpoint_after(**bounds: float) -> str:
+        timeout_s, endpoint_timeout_s = bounds["timeout_s"], bounds["endpoint_timeout_s"]
+        if not is_async:
+            with Client(urls, endpoint_timeout_s=endpoint_timeout_s) as client:
+                assert client.row("kv", "a", timeout_s=timeout_s) is None
+                return client.endpoint
+
+        async def read() -> str:
+            async with AsyncClient(urls, endpoint_timeout_s=endpoint_timeout_s) as client:
+                assert await client.row("kv", "a", timeout_s=timeout_s) is None
+                return client.endpoint
+
+        return asyncio.run(read())
+
+    # Each endpoint gets half of the caller's bound, less than the time after which its silence counts as a failure.
+    assert endpoint_after(timeout_s=4, endpoint_timeout_s=10) == slow.url
+    assert endpoint_after(timeout_s=30, endpoint_timeout_s=0.2) == second.url
+    # The bound cuts off the first endpoint; the second one refuses the connection, which is a failure.
+    urls[1] = _dead()
+    with Client(urls, retry=RetryPolicy(attempts_max=1)) as client, pytest.raises(Unavailable):
+        client.row("kv", "a", timeout_s=1)
+    failed_at = client._service._endpoints._failed_at
+    assert failed_at[0] is None
+    assert failed_at[1] is not None
 
 
 def test_the_last_endpoint_has_the_time_that_is_left(start: Start) -> None:

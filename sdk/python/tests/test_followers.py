@@ -1,4 +1,4 @@
-"""Log readers that outlive a restart, and those that are closed while they wait."""
+"""Log readers that outlive a restart, and log readers that are closed while they wait."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_each_iteration_has_the_time_to_reconnect_and_waits() -> None:
 
     with Client(service.url, retry=ONCE) as client:
         reader = client.log("kv", wait_s=0, reconnect_s=100)
-        # An earlier one has ended during an outage.
+        # An earlier iteration ended during an outage.
         reader._lost_at = time.monotonic() - 1000
         with pytest.raises(ClientMistake, match="log_truncated"):
             next(iter(reader))
@@ -143,7 +143,7 @@ def test_a_close_in_another_thread_ends_an_iteration(proxy: Proxy, prefix: str, 
             proxy.stop()
         reader = client.log("kv", wait_s=LONG_S)
         if waits == "thread":
-            # A read that a short wait has left behind.
+            # A read that is still pending after a short wait.
             txn = client.begin_local()
             txn.put("kv", prefix, 1)
             verdict = txn.commit()

@@ -40,7 +40,7 @@ class Item:
 
 @dataclass
 class Held:
-    """A request that waits for its end."""
+    """A request that waits for its reply."""
 
     items: list[int]
     end: Future[None] = field(default_factory=Future)
@@ -67,8 +67,8 @@ class Threads:
         self.coalescer: Coalescer[Item, str] = Coalescer(bounds, self._send, lambda: "lost")
         self._pool = ThreadPoolExecutor(20)
 
-    def submit(self, item: int) -> Future[str]:
-        return self._pool.submit(self.coalescer.submit, Item(item))
+    def submit(self, item: int, deadline: float = math.inf) -> Future[str]:
+        return self._pool.submit(self.coalescer.submit, Item(item, deadline=deadline))
 
     @property
     def queued(self) -> int:
@@ -109,7 +109,7 @@ def coalescing(request: pytest.FixtureRequest) -> Callable[[Bounds], Service]:
 
 
 def _gathered(service: Service, items: range) -> list[Future[str]]:
-    """Submit items one after the other. None may be sent."""
+    """Submit items one by one. None may be sent."""
     ends = []
     for count, item in enumerate(items, 1):
         ends.append(service.submit(item))
@@ -211,6 +211,34 @@ def test_a_thread_that_is_interrupted_while_it_waits_disturbs_nobody(place: int)
     assert [end.result(30) for end in ends] == ["reply 1", "reply 2", "reply 3"]
 
 
+@pytest.mark.usefixtures("interruptible")
+def test_the_thread_that_gives_up_last_sends_and_gives_up_its_place_when_it_is_interrupted() -> None:
+    service = Threads(NEVER_SLOW)
+    service.submit(0)
+    held = service.arrived.get(timeout=30)
+    now = time.monotonic()
+    other = service.submit(1, deadline=now + 60)
+    while service.queued < 1:
+        time.sleep(0.001)
+
+    def interrupt() -> None:
+        while service.queued < 2:
+            time.sleep(0.001)
+        held.end.set_result(None)
+        service.arrived.get(timeout=30)
+        # A signal just before the thread waits would be handled only after the wait.
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        service.coalescer.submit(Item(9, deadline=now + 120))
+    assert other.result(20) == "lost"
+    later = service.submit(2)
+    service.arrived.get(timeout=30).end.set_result(None)
+    assert later.result(30) == "reply 2"
+
+
 def test_an_interrupted_thread_does_not_release_the_lock_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Threads(NEVER_SLOW)
     service.submit(0)
@@ -256,7 +284,7 @@ CALLERS, ROUNDS = 8, 50
 
 
 def test_threads_that_were_just_answered_are_in_the_next_batch() -> None:
-    """Otherwise batches alternate between two halves of the callers."""
+    """Otherwise batches would alternate between two halves of the callers."""
     sizes: list[int] = []
 
     def send(items: list[Item]) -> list[str]:
@@ -274,7 +302,7 @@ def test_threads_that_were_just_answered_are_in_the_next_batch() -> None:
     with ThreadPoolExecutor(CALLERS) as pool:
         list(pool.map(caller, range(CALLERS)))
     assert sum(sizes) == CALLERS * ROUNDS
-    # On a busy machine some callers come late. Without the gathering, there are next to none.
+    # On a busy machine some callers are late. Without the gathering, almost no batch is full.
     assert sizes.count(CALLERS) >= ROUNDS / 5, sizes
 
 
@@ -330,7 +358,7 @@ def counting(url: str) -> Iterator[tuple[str, list[int]]]:
             types = {name: self.headers[name] for name in ("content-type", "accept") if name in self.headers}
             response = target.request(self.command, self.path, content=body, headers=types)
             time.sleep(0.002)
-            # Before the reply leaves: the client may send its next request as soon as it has it.
+            # Before the reply is sent: the client may send its next request as soon as it receives it.
             with lock:
                 in_flight[0] -= commits
             self.send_response(response.status_code)

@@ -296,7 +296,7 @@ def test_a_consumer_resumes_where_its_offset_is(client: Client, prefix: str) -> 
     record = resumed.next(wait_s=60)
     assert record is not None
     assert record.lsn == offset.lsn + 1
-    # What it has not processed, and a log that is another one.
+    # A position past the head, and another log.
     for lsn, log_id, code in ((10**9, None, "position_beyond_head"), (1, "0" * 32, "log_replaced")):
         with pytest.raises(ClientMistake) as refused:
             client.set_offset(consumer, "kv", lsn, log_id)

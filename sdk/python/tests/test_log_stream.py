@@ -39,13 +39,13 @@ LOG = "8f14e45fceea167a5a36dedd4bea2543"
 
 @dataclass
 class Script:
-    """What the service does with one request."""
+    """The service's reaction to one request."""
 
     pieces: list[str] = field(default_factory=list)
     then: Literal["end", "break", "stay"] = "end"
     refuse: tuple[int, str] | None = None
     later: queue.Queue[str] = field(default_factory=queue.Queue)
-    """Further pieces, of a stream that stays."""
+    """Further pieces, for a stream that stays open."""
 
 
 class LogService:
@@ -150,7 +150,7 @@ class Reader:
         return [record.lsn for record in reader]
 
     def cancelled(self, after_s: float) -> None:
-        """Start to wait for a record, and cancel that."""
+        """Start to wait for a record, and cancel the wait."""
         assert isinstance(self.reader, AsyncLogReader)
         with pytest.raises(TimeoutError):
             self._loop.run_until_complete(asyncio.wait_for(self.reader.next(), after_s))
@@ -341,7 +341,7 @@ def test_a_wait_shorter_than_that_of_the_stream_ends_in_time_and_the_stream_goes
     assert [reader.lsn() for _ in range(2)] == [2, 3]
     assert [reader.lsn(0) for _ in range(2)] == [4, None]
     assert (reader.reader.offset, len(service.asked)) == (4, 1)
-    # It ends the read that nobody waits for, which would take ten minutes by itself.
+    # It ends the abandoned read, which would otherwise take ten minutes.
     reader.close()
     assert reader.lsn() == 5
 
@@ -383,7 +383,7 @@ def test_the_texts_of_values_are_found_as_they_were_posted() -> None:
     )
     json.loads(line)
     assert value_texts(line) == ['{"a": [1.50, "]}\\"\\\\"]}', "", "1e3", '"x"', "null", ""]
-    # The check value of the CRC catalogue.
+    # The check value in the CRC catalogue.
     assert crc32c(b"123456789") == 0xE3069283
 
 
@@ -428,7 +428,7 @@ def _read_asyncio(url: str) -> None:
 def test_a_log_that_does_not_begin_is_given_up_after_the_timeout(
     read: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The time for which a stream may be silent is longer by this.
+    # Extends the time for which a stream may be silent.
     monkeypatch.setattr("tribunal_client.service.HEARTBEAT_S", 300)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()

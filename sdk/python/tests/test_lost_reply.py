@@ -107,7 +107,7 @@ def test_an_outcome_that_cannot_be_determined_is_unknown(client: Client, proxy: 
         txn.commit()
     stopping.join()
     assert unknown.value.txn_id == txn.id
-    # With the service in reach again the id still tells: it arrived, or never will.
+    # Once the service is reachable again, the id determines the outcome: the commit arrived, or never will.
     assert isinstance(client.status(txn.id, fence=True, wait_s=60), Committed | Aborted)
 
 

@@ -1,4 +1,4 @@
-"""Mistakes of a caller, and what their errors tell."""
+"""Mistakes of a caller, and their error texts."""
 
 from __future__ import annotations
 
@@ -338,7 +338,7 @@ TEXTS: dict[str, Callable[[Client, Any], object]] = {
 }
 
 
-# As text, None would name the store "None", and dots would lead to another resource.
+# As text, None would name the store "None", and dots would name another resource.
 @pytest.mark.parametrize("name", [None, 5, b"kv", "", ".", ".."])
 @pytest.mark.parametrize("use", NAMED)
 def test_a_name_that_is_no_segment_of_a_path_is_a_misuse(use: str, name: Any) -> None:

@@ -15,7 +15,7 @@ from tribunal_client.writes import NOTHING, Known, PendingWrite, merge
 
 
 def apply(row: int | None, write: PendingWrite) -> int | None:
-    """Apply an operation to a row as a storage does; raises if it must not be applied."""
+    """Apply an operation to a row like a storage; raise if it must not be applied."""
     if row is None and write.or_ is not None:
         row = write.or_
     if (row is None) == (write.op in ("update", "delete", "add")) and write.op != "put":
@@ -48,7 +48,7 @@ def test_a_merged_operation_has_the_effect_of_both(
         assert not aborts
         assert whole == row
     elif not aborts:
-        # Existence may be checked later than one by one, never differently for a commit.
+        # A merged operation may check existence later, but a commit has the same effect.
         assert apply(row, both) == whole
 
 

@@ -1,4 +1,4 @@
-"""Connections: how many there are, that they are used again, and that a response frees its own."""
+"""Connections: their number, their reuse, and their release at the end of a response."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = httpx.Limits(max_connections=1, max_keepalive_connections=1)
 
 
 class Service:
-    """Answers with the number of the connection; holds back answers to `/held` until it is told to answer."""
+    """Answers with the number of the connection; holds back answers to `/held` until the test releases them."""
 
     def __init__(self) -> None:
         self.ports: list[int] = []
@@ -65,7 +65,7 @@ def test_a_connection_is_used_again_and_their_number_is_bounded(service: Service
     with httpx.Client(transport=pool, base_url=service.url, timeout=20) as client:
         assert [client.get("/").text for _ in range(3)] == ["0", "0", "0"]
         with client.stream("GET", "/") as first, client.stream("GET", "/"):
-            # Both are taken until their responses are closed.
+            # Both connections are in use until their responses are closed.
             with pytest.raises(httpx.PoolTimeout, match="close log readers"):
                 client.get("/", timeout=httpx.Timeout(20, pool=0.05))
             first.read()
@@ -86,7 +86,7 @@ def test_the_pool_for_asyncio_does_the_same(service: Service) -> None:
                 with pytest.raises(httpx.PoolTimeout, match="close log readers"):
                     await client.get("/", timeout=httpx.Timeout(20, pool=0.05))
                 await first.aread()
-            # A request that is cancelled frees its connection.
+            # A cancelled request frees its connection.
             gone = asyncio.create_task(client.get("/held"))
             await asyncio.sleep(0.05)
             gone.cancel()

@@ -35,6 +35,9 @@ from tribunal_client.read_batch import BOUNDS
 from .holding import committed, problem
 
 SOME_ID = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"
+SHORT_S = 2.0
+"""A timeout that ends while a request is held."""
+
 Begun = Transaction | AsyncTransaction
 
 
@@ -150,7 +153,7 @@ class Crowd:
         return self.service.arrived.get(timeout=30)
 
     def occupy(self, call: Callable[[], object]) -> Crowd:
-        """Start as many requests as may be in flight."""
+        """Start the maximum number of requests in flight."""
         for _ in range(BOUNDS.in_flight_max):
             call()
             self._first.append(self.request())
@@ -160,14 +163,16 @@ class Crowd:
         for held in self._first:
             held.read()
 
-    def read(self, *keys: Key, store: str = "kv", known: int | None = None) -> Future[str]:
-        """Read rows, and return what was found or went wrong."""
+    def read(
+        self, *keys: Key, store: str = "kv", known: int | None = None, timeout_s: float | None = None
+    ) -> Future[str]:
+        """Read rows, and return the result or the error."""
         versions = {} if known is None else dict.fromkeys(keys, known)
         if self.kind == "tasks":
 
             async def task() -> str:
                 try:
-                    return _shown(await self.tasked.read_rows(store, keys, known=versions))
+                    return _shown(await self.tasked.read_rows(store, keys, known=versions, timeout_s=timeout_s))
                 except (ClientMistake, Unavailable, ServerMisbehaved) as error:
                     return _told(error)
 
@@ -175,7 +180,7 @@ class Crowd:
 
         def thread() -> str:
             try:
-                return _shown(self.threaded.read_rows(store, keys, known=versions))
+                return _shown(self.threaded.read_rows(store, keys, known=versions, timeout_s=timeout_s))
             except (ClientMistake, Unavailable, ServerMisbehaved) as error:
                 return _told(error)
 
@@ -201,6 +206,24 @@ class Crowd:
 
         return self._pool.submit(thread)
 
+    def run_begin(self, timeout_s: float) -> Future[str]:
+        """Run a transaction on the store `kv`, and return the error of its Begin."""
+        if self.kind == "tasks":
+
+            async def task() -> str:
+                with pytest.raises(Unavailable) as error:
+                    await self.tasked.run(lambda _: asyncio.sleep(0), ["kv"], timeout_s=timeout_s)
+                return _told(error.value)
+
+            return self.run(task())
+
+        def thread() -> str:
+            with pytest.raises(Unavailable) as error:
+                self.threaded.run(lambda _: None, ["kv"], timeout_s=timeout_s)
+            return _told(error.value)
+
+        return self._pool.submit(thread)
+
     def got(self, txn: Begun, key: str) -> Row | None:
         """Get a row that is known."""
         if isinstance(txn, AsyncTransaction):
@@ -209,7 +232,7 @@ class Crowd:
         return txn.get("kv", key)
 
     def wait(self, count: int) -> None:
-        """Wait until so many are queued."""
+        """Wait until this many are queued."""
         client: Any = self.tasked if self.kind == "tasks" else self.threaded
         while True:
             groups = [
@@ -357,6 +380,39 @@ def test_a_request_has_at_most_512_callers_and_10000_rows(crowded: Start, caller
     assert [read.result(30).split(" ")[0] for read in reads] == [str(caller * rows) for caller in range(callers)]
 
 
+@pytest.mark.parametrize("order", [(SHORT_S, 30, SHORT_S), (30, SHORT_S, SHORT_S)])
+def test_a_shared_read_goes_on_until_its_last_caller_gives_up(crowded: Start, order: tuple[float, ...]) -> None:
+    crowd = reading(crowded)
+    reads = []
+    for timeout_s in order:
+        reads.append(crowd.read(f"x/{timeout_s:g}", timeout_s=timeout_s))
+        crowd.wait(len(reads))
+    crowd.release()
+    held = crowd.request()
+    assert len(held.keys) == 2, "all share one request, and two of them a row"
+    begun_at = time.monotonic()
+    late = [read for read, timeout_s in zip(reads, order, strict=True) if timeout_s == SHORT_S]
+    assert [read.result(20) for read in late] == ["Unavailable unreachable"] * 2
+    assert time.monotonic() - begun_at < 20
+    held.read()
+    assert reads[order.index(30)].result(30) == "30"
+    assert crowd.service.arrived.empty(), "the read of the last caller was not sent again"
+
+
+def test_a_shared_begin_goes_on_until_its_last_caller_gives_up(crowded: Start) -> None:
+    crowd = beginning(crowded)
+    short = crowd.run_begin(timeout_s=SHORT_S)
+    crowd.wait(1)
+    long = crowd.begin()
+    crowd.wait(2)
+    crowd.release()
+    held = crowd.request()
+    assert short.result(20) == "Unavailable unreachable"
+    held.read()
+    _begun(long.result(30))
+    assert crowd.service.arrived.empty(), "the Begin of the last caller was not sent again"
+
+
 def test_a_task_that_is_cancelled_disturbs_nobody() -> None:
     crowd = Crowd("tasks")
     crowd.occupy(lambda: crowd.read("first/1"))
@@ -396,7 +452,7 @@ def test_begins_that_wait_leave_together_with_an_id_each(crowded: Start) -> None
     for txn in (second, third):
         assert txn.id[:15] == SOME_ID[:15], "the same millisecond and version"
         assert txn.snapshots == {"kv": 9}
-    # What each asked for is known without another request.
+    # Each transaction has its rows without another request.
     assert crowd.got(first, "a/1") == Row("a/1", 1, 5)
     assert crowd.got(third, "b/2") == Row("b/2", 2, 5)
     assert crowd.got(third, "none") is None

@@ -104,7 +104,7 @@ def test_get_many_sends_one_request_for_the_rows_not_read_yet(start: Start) -> N
         for _ in range(2):
             rows = txn.get_many("kv", ["ahead", "seen", "own", "new", "sum", "new"])
             assert [None if row is None else row.value for row in rows] == [1, 2, "mine", None, 42, None]
-        # The version that was observed first counts, so that the commit detects the change.
+        # The first observed version counts, so that the commit detects the change.
         assert reads_of(txn.prepare()) == {"ahead": "5", "seen": "4", "new": None, "sum": "8"}
     assert [request.kind for request in service.requests] == ["begin", "rows"]
     assert service.requests[1].body == {"read": [{"key": key} for key in ("seen", "new", "sum")]}
@@ -273,7 +273,7 @@ def test_the_asyncio_client_reads_and_revalidates_rows_as_the_blocking_one(url: 
             first = client.begin_local()
             first.put("kv", key, 0)
             await first.commit()
-            # Half of them read at Begin, the others with requests of their own.
+            # Half of the sessions read at Begin, the others with separate requests.
             reads = [{"kv": [key, none]} if n % 2 else None for n in range(10)]
             await asyncio.gather(*(client.run(increment, ["kv"], read=read) for read in reads))
             ran = await client.run(increment, ["kv"])
@@ -310,7 +310,7 @@ def test_sessions_whose_requests_are_batched_read_their_own_writes(client: Clien
         thread.start()
     for thread in threads:
         thread.join()
-    # A session that failed has fewer.
+    # A session that failed has fewer ids.
     assert (len(ids), len(set(ids))) == (320, 320), "each transaction has an id of its own"
 
 
@@ -351,7 +351,7 @@ def test_ranges_are_read_by_begin_and_outside_transactions(client: Client, prefi
     assert len(scanned.scan("kv", every.start, every.end, limit=10)) == 4, "own writes included"
     assert len(part.scan("kv", two.start, two.end, limit=2)) == 2
     put(client, prefix + "a/35", 1)
-    # Only a range that was scanned, and as far as it was, belongs to what a transaction has read.
+    # Only the scanned part of a range belongs to the read set of a transaction.
     for txn in (unused, part):
         txn.put("kv", prefix + "c", 1)
         assert reason_of(txn) == "committed"

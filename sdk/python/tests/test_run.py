@@ -88,7 +88,7 @@ def test_the_asyncio_client_retries_as_the_blocking_one(start: Start) -> None:
 
 
 def test_a_row_that_is_missing_because_of_a_further_commit_is_no_end(start: Start) -> None:
-    # As in a move between two entries of an index, which other moves of the same document overtake.
+    # Like a move between two index entries that other moves of the same document overtake.
     def script(kind: str, before: int) -> Scripted:
         if kind == "begin":
             return begun(before, 9 + before)
@@ -113,7 +113,7 @@ def test_a_row_that_is_missing_because_of_a_further_commit_is_no_end(start: Star
 def test_a_refused_insert_gets_one_fresh_read(start: Start) -> None:
     def script(kind: str, before: int) -> Scripted:
         if kind == "begin":
-            # The snapshots of the first two attempts do not have the epoch of the refusal.
+            # The snapshots of the first two attempts do not include the epoch of the refusal.
             return begun(before, 8 if before < 2 else 9)
         return ROW if kind == "rows" else aborted("row_exists")
 

@@ -1,4 +1,4 @@
-"""What a scan leaves in the commit, and that it excludes what the level excludes, within an epoch as well."""
+"""The parts of a scan in a commit, and the anomalies that each level excludes, even within an epoch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_scanned_row_is_sent_only_if_its_range_does_not_cover_it(
     txn = scanned(client, level, prefix)
     request = txn.prepare().request.to_dict()
     assert (len(request["reads"]), len(request["ranges"])) == (reads, 1)
-    # Nothing else is forgotten: what it saw answers later reads, and a changed row is a conflict.
+    # Nothing else is forgotten: the rows that it read answer later reads, and a changed row is a conflict.
     put(client, prefix + "a", 2)
     row = txn.get("kv", prefix + "a")
     assert row is not None
@@ -98,12 +98,12 @@ def test_rows_that_the_transaction_has_deleted_do_not_count_towards_the_limit(cl
         put(client, prefix + name, 1)
     txn = client.begin(["kv"])
     for due in "abc":
-        # As a queue does: it takes the first row and removes it.
+        # Like a queue: it takes the first row and removes it.
         assert keys(txn, prefix, 1) == [due]
         txn.delete("kv", prefix + due)
     txn.put("kv", prefix + "dd", 1)
     assert keys(txn, prefix, 2) == ["d", "dd"]
-    # What was read beyond the last row that was returned is no read.
+    # Rows read beyond the last row that was returned do not count as read.
     put(client, prefix + "e", 2)
     assert isinstance(txn.commit(), Committed)
     assert keys(client.begin(["kv"]), prefix, 1000) == ["d", "dd", "e"]

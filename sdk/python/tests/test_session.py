@@ -1,4 +1,4 @@
-"""What requests must include: the snapshot of a scan, the own session and its end, and the service's wait."""
+"""Freshness of requests: the snapshot of a scan, the client's session and its end, and the service's wait."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_scan_is_never_older_than_the_snapshot(serve: Serve) -> None:
         rows = [{"key": key, "value": 1, "version": "8388608"} for key in keys]
         return 200, {"applied": str(applied), "ranges": [{"store": "kv", "rows": rows, "more": more}]}
 
-    # The first and the third page are of a node that lags.
+    # The first and the third page come from a lagging node.
     pages = [page(6, "", more=False), page(7, "a", more=True), page(6, "", more=False), page(8, "b", more=False)]
     service = serve(lambda kind, before: begun(before) if kind == "begin" else pages[before])
     with Client(service.url) as client:
@@ -57,11 +57,11 @@ def test_an_own_token_that_the_service_does_not_know_is_forgotten(serve: Serve) 
         txn = client.begin_local()
         txn.put("kv", "a", 1)
         txn.commit()
-        # Refused, sent again without it, and without it from then on.
+        # Refused, resent without the token, and sent without it from then on.
         client.begin(["kv"])
         client.begin(["kv"])
         assert sessions(service, "begin") == ["token-9000", None, None]
-        # The caller's own is the caller's to omit.
+        # A token that the caller named is the caller's to omit.
         with pytest.raises(ClientMistake, match="session_unknown"):
             client.begin(session="mine")
     assert sessions(service, "begin")[3:] == ["mine"]
@@ -81,7 +81,7 @@ def test_forgetting_a_token_forgets_those_of_the_same_log_after_it() -> None:
 def test_reads_go_on_after_the_log_has_been_replaced(start: Start, way: str) -> None:
     found = {"applied": "5", "rows": [{"store": "kv"}], "ranges": [{"store": "kv", "rows": [], "more": False}]}
     first = start(lambda kind, ids, before: refused(503, "stopping") if before else works(kind, ids))
-    # The commit was of epoch 9.
+    # The commit belonged to epoch 9.
     second = start(lambda _, __, before: refused(422, "session_unknown") if before == 1 else (200, found))
     client = client_of([first.url, second.url])
     commits(client)
@@ -90,7 +90,7 @@ def test_reads_go_on_after_the_log_has_been_replaced(start: Start, way: str) -> 
 
 
 def test_an_endpoint_may_wait_for_what_a_request_must_include(start: Start) -> None:
-    # The service waits 5 s by default, which is no failure of its endpoint.
+    # The service waits 5 s by default, which is not a failure of its endpoint.
     def slow(kind: str, ids: list[str], before: int) -> Reply:
         if kind == "commit":
             return works(kind, ids, before)

@@ -1,4 +1,4 @@
-"""What a client may not be shared by: processes and event loops, whose connections are their own."""
+"""Processes and event loops must not share a client: each has its own connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tribunal_client import AsyncClient, Client, Committed, Misuse
 
 
 def in_child(work: Callable[[], object]) -> str:
-    """Run work in a forked process, and return what came of it."""
+    """Run work in a forked process, and return its result."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

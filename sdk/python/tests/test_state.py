@@ -1,4 +1,4 @@
-"""State images: a copy of a store from its state and the log after it."""
+"""State images: copies of a store from its state and the following log."""
 
 from __future__ import annotations
 

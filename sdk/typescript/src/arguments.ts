@@ -1,12 +1,14 @@
-/** Checks what a caller passes before anything is sent: a mistake is a `Misuse` that tells what to pass instead. */
+/** Checks a caller's arguments before anything is sent: a mistake is a `Misuse` that names what to pass instead. */
 
 import { Misuse } from "./errors.js";
 import { nearest } from "./nearest.js";
 
-/** The longest time that a caller may set, milliseconds. A sum of several still fits a timer, which counts to 2^31 - 1. */
+/**
+ * The longest time that a caller may set, milliseconds. A sum of several still fits a timer, which counts to 2^31 - 1.
+ */
 const durationMsMax = 1_000_000_000;
 
-/** Returns a time in milliseconds. A timer would take `NaN`, text, or a number that is too large for no time at all. */
+/** Returns a time in milliseconds. A timer would treat `NaN`, text, or a number that is too large as 0. */
 export function duration(name: string, ms: unknown): number {
   if (typeof ms === "number" && ms >= 0 && ms <= durationMsMax) return ms;
   throw new Misuse(`\`${name}\` must be a number of milliseconds from 0 to ${durationMsMax}, not ${described(ms)}`);
@@ -27,12 +29,12 @@ export function rowLimit(limit: unknown): number {
   throw new Misuse(`\`limit\` must be a whole number from 1 to ${rangeLimitMax}, not ${described(limit)}`);
 }
 
-/** The names of all options of a type: none can be forgotten. */
+/** The names of all options of a type; the compiler requires each one. */
 export type OptionNames<T> = Readonly<Record<keyof T, true>>;
 
 /**
- * Returns the options of a call. Something else in their place, such as a list of stores or a signal, would be taken for
- * options without any content; `such` shows what they look like.
+ * Returns the options of a call. Something else in their place, such as a list of stores or a signal, would be taken
+ * for options without any content; `such` is an example of them.
  */
 export function optionsOf<T extends object>(options: T, such: string, names: OptionNames<T>): T {
   const given: unknown = options;
@@ -40,7 +42,7 @@ export function optionsOf<T extends object>(options: T, such: string, names: Opt
   throw new Misuse(`options such as ${such} were expected, not ${described(given)}`);
 }
 
-/** Returns an object, all of whose members are known. A misspelled one would have no effect. */
+/** Returns an object all of whose members are known. A misspelled one would have no effect. */
 export function onlyKnown<T extends object>(what: string, given: T, names: OptionNames<T>): T {
   const known = Object.keys(names);
   for (const [name, value] of Object.entries(given)) {
@@ -61,14 +63,14 @@ export function signalOf<T extends { readonly signal?: AbortSignal | null | unde
   throw new Misuse(`\`signal\` must be an AbortSignal, not ${described(signal)}${hint}`);
 }
 
-/** Goes by what is used of a signal: one of another realm is no instance of this realm's class. */
+/** Checks the members that are used: a signal of another realm is no instance of this realm's class. */
 function isSignal(value: unknown): value is AbortSignal {
   if (typeof value !== "object" || value === null) return false;
   const { aborted, addEventListener, removeEventListener, throwIfAborted } = value as Partial<AbortSignal>;
   return typeof aborted === "boolean" && [addEventListener, removeEventListener, throwIfAborted].every((method) => typeof method === "function");
 }
 
-/** Returns a list. Text has a length as well, and would be taken apart into its characters. */
+/** Returns a list. Text also has a length, and would be split into its characters. */
 export function list<T>(values: readonly T[], what: string): readonly T[] {
   const given: unknown = values;
   if (Array.isArray(given)) return values;
@@ -78,7 +80,7 @@ export function list<T>(values: readonly T[], what: string): readonly T[] {
 /** Returns the text of a header. `fetch` refuses other text, which would look like a failure of the connection. */
 export function headerText(what: string, text: unknown): string {
   if (typeof text !== "string") throw new Misuse(`the ${what} must be a string, not ${described(text)}`);
-  // `fetch` removes white space at both ends, such as the end of the line in a file with a key.
+  // `fetch` trims white space, such as the line break at the end of a key file.
   if (!/^[\t\x20-\x7e\xa0-\xff]*$/.test(text.trim())) throw new Misuse(`the ${what} has characters that no header can have`);
   return text;
 }

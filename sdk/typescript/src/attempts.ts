@@ -14,13 +14,16 @@ export interface Attempt {
   readonly txnId: string | undefined;
   /** Absent if `error` is present. */
   readonly verdict: Verdict | undefined;
-  /** What the work threw, or why there is no verdict. */
+  /** Error of the work, or the reason why there is no verdict. */
   readonly error: unknown;
-  /** Wait before the next attempt, milliseconds; absent if this was the last. A signal that fires during the wait ends the run. */
+  /**
+   * Wait before the next attempt, milliseconds; absent if this was the last. A signal that fires during the wait ends
+   * the run.
+   */
   readonly waitMs: number | undefined;
 }
 
-/** Counts attempts against a policy and reports each. */
+/** Counts attempts against a policy, and reports each one. */
 export class Attempts {
   readonly #policy: RetryPolicy;
   readonly #signal: AbortSignal | undefined;
@@ -35,7 +38,7 @@ export class Attempts {
     this.#report = report;
   }
 
-  /** Asks until the service is available. */
+  /** Repeats a request until the service is available. */
   async available<T>(ask: () => Promise<T>, txnId?: string): Promise<T> {
     for (;;) {
       try {
@@ -75,15 +78,15 @@ export class Attempts {
     await this.#pause({ txnId: txn.id, verdict }, verdict.retryAfterMs, error);
   }
 
-  /** Tells whether another attempt may pass. */
+  /** Returns whether another attempt may pass. */
   #mayPass(txn: Transaction, verdict: Aborted): boolean {
-    // The client itself fenced the transaction, because the request was lost: the work was not refused.
+    // The client itself fenced the transaction after losing the request: the work was not refused.
     if (verdict.reason === "fenced") return true;
     if (!verdict.retryable) return false;
     if (verdict.reason !== "row_exists" && verdict.reason !== "row_missing") return true;
-    // Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the epoch
-    // that refused the row. If that reads the same, the work does not depend on what has changed. If it reads something
-    // else, a further commit may have come between, as before the first refusal.
+    // Work that reads nothing would repeat the same writes. Other work gets a fresh read: an attempt whose snapshot
+    // includes the epoch that refused the row. If it reads the same versions, the work does not depend on the change.
+    // If it reads others, another commit may have intervened, as before the first refusal.
     if (txn.blind) return false;
     const [conflict] = verdict.conflicts;
     const store = conflict?.store ?? "";

@@ -41,8 +41,8 @@ export function beginItem(options: BeginOptions): BeginItem {
 }
 
 /**
- * Identifies Begins whose snapshots can be common: they use the same stores, and wait equally long for the same.
- * Without a list of stores, those that are read count, so that one that does not exist fails no other Begin.
+ * Returns the key of the Begins that can share snapshots: same stores, same freshness requirement, same wait. Without a
+ * list of stores, the stores that are read count, so that a missing one fails no other Begin.
  */
 export function groupOf({ body, stores, rows }: BeginItem): string {
   const read = stores === undefined ? [...new Set(rows.map(({ store }) => store))].sort() : [];
@@ -54,7 +54,7 @@ export function mayShare({ body }: BeginItem): boolean {
   return body.ranges === undefined && bytesOf(body.read ?? []) <= bytesAlone;
 }
 
-/** Splits the response to several Begins: each gets an id and rows of its own. */
+/** Splits the response to several Begins: each one gets its own id and rows. */
 export function responses(begun: BeginResponse, union: Union): BeginResponse[] {
   return union.apart(begun.rows ?? []).map((rows, at) => ({ ...begun, rows, txn_id: at === 0 ? begun.txn_id : idBeside(begun.txn_id) }));
 }

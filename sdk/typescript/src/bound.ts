@@ -1,4 +1,4 @@
-/** Bounds a read or a Begin as a whole: the time in a queue and all of its attempts included. */
+/** Bounds a whole read or Begin, including its time in a queue and all of its attempts. */
 
 import { Unavailable } from "./errors.js";
 import { Limit, unlessAborted } from "./limit.js";
@@ -15,14 +15,14 @@ export class Bound {
     this.signal = signal;
   }
 
-  /** Waits before another attempt; throws the error of the latest one if there is none, or if a repetition cannot help. */
+  /** Waits before another attempt; throws the latest error if no attempt is left, or if a retry cannot help. */
   async pause(policy: RetryPolicy, failed: number, error: unknown): Promise<void> {
     const pause = error instanceof Unavailable ? waitMs(policy, failed, error.retryAfterMs) : undefined;
     if (pause === undefined || performance.now() + pause >= this.until) throw error;
     await sleep(pause, this.signal);
   }
 
-  /** Waits for one attempt, no longer than is left, in addition to the time that the service may wait. */
+  /** Waits for one attempt, at most for the time left plus the time that the service may wait. */
   async attempt<T>(ownWaitMs: number, call: () => Promise<T>): Promise<T> {
     this.signal?.throwIfAborted();
     const limit = new Limit(Math.ceil(leftMs([this]) + ownWaitMs) + lateMs, this.signal);
@@ -38,7 +38,7 @@ export class Bound {
   }
 }
 
-/** How much later than its request a call ends that shares it or waits for another one, in milliseconds. */
+/** How long a call may outlast the time limit of the request that it shares or waits for, in milliseconds. */
 const lateMs = 200;
 
 /** Returns how long the request of several reads may take, in milliseconds. */

@@ -7,9 +7,9 @@ import { Misuse } from "./errors.js";
 
 /** Statuses whose responses have no body. */
 const bodiless = [204, 205, 304];
-/** Bytes of a response that are read ahead of its reader. */
+/** Bytes of a response that are buffered ahead of its reader. */
 const bufferBytes = 64 * 1024;
-/** Sockets that have a listener for errors that concern no request any more. */
+/** Sockets with a listener for errors after the end of their request. */
 const guarded = new WeakSet();
 
 /** Returns a `fetch` over connections that are kept alive. The file is read on the first request. */
@@ -43,19 +43,19 @@ async function send(request: Request, body: Buffer | undefined, agent: Agent): P
     agent,
     signal: request.signal,
   };
-  // In bytes: by default it counts pieces, 16,384 of them, which would take a whole log into memory.
+  // In bytes: by default it counts chunks, 16,384 of them, which would load a whole log into memory.
   const strategy = new ByteLengthQueuingStrategy({ highWaterMark: bufferBytes });
   return new Promise((resolve, reject) => {
     const sent = open(request.url, options, (message) => {
       resolve(responseOf(message, () => Readable.toWeb(message, { strategy }) as ReadableStream<Uint8Array>));
     });
-    // When the service answers before it has read the request and closes, a late failure of the write has no listener.
+    // If the service answers and closes before it has read the request, a late write failure has no listener.
     sent.on("socket", (socket) => {
       if (!guarded.has(socket)) socket.on("error", () => undefined);
       guarded.add(socket);
     });
     sent.on("error", (cause) => {
-      // As `fetch` does: the reason is the cause.
+      // Like `fetch`: the reason is the `cause`.
       reject(request.signal.aborted ? (request.signal.reason as Error) : new TypeError("fetch failed", { cause }));
     });
     sent.end(body);

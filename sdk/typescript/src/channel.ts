@@ -1,4 +1,7 @@
-/** The way to the service: sends one request to one endpoint after another, and keeps what ends with the client. */
+/**
+ * The channel to the service: sends a request to one endpoint after another, and tracks what closing the client must
+ * end.
+ */
 
 import createClient, { type Client as WireClient } from "openapi-fetch";
 
@@ -15,23 +18,23 @@ import type { ClientOptions } from "./options.js";
 import { retryPolicy, type RetryPolicy } from "./retry.js";
 import type { paths } from "./wire/schema.js";
 
-/** Makes one request of one endpoint. */
+/** Sends a request to one endpoint. */
 export type Ask<T> = (signal: AbortSignal, wire: WireClient<paths>) => Promise<Exchanged<T>>;
 
-/** What the end of the client ends as well. */
+/** A resource that closing the client closes. */
 interface Closable {
   close(reason: Misuse): void;
 }
 
-/** The endpoints of a client and the requests on their way to them. */
+/** The endpoints of a client and its requests in flight. */
 export class Channel {
   readonly retry: RetryPolicy;
   readonly timeoutMs: number;
-  /** Log readers that have a stream, or wait for a record, and state images. */
+  /** State images, and log readers that have a stream or wait for a record. */
   readonly readers = new Set<Closable>();
-  /** Requests that are under way. */
+  /** Requests in flight. */
   readonly #limits = new Set<Limit>();
-  /** What calls are rejected with once the client is closed. */
+  /** The error that rejects calls once the client is closed. */
   #closed: Misuse | undefined;
   readonly #endpoints: Endpoints;
   /** Endpoints that have answered: their addresses are right. */
@@ -64,14 +67,14 @@ export class Channel {
     this.#wires = this.#endpoints.urls.map(wireOf);
   }
 
-  /** Ends log streams and the requests that are under way. */
+  /** Ends log streams and the requests in flight. */
   close(): void {
     const reason = (this.#closed ??= new Misuse("the client is closed"));
     for (const limit of [...this.#limits]) limit.stop();
     for (const reader of [...this.readers]) reader.close(reason);
   }
 
-  /** Throws what calls are rejected with once the client is closed. */
+  /** Throws the error that rejects calls once the client is closed. */
   throwIfClosed(): void {
     if (this.#closed !== undefined) throw this.#closed;
   }
@@ -91,12 +94,12 @@ export class Channel {
     this.#endpoints.failed(endpoint);
   }
 
-  /** Makes one request, within the timeout. */
+  /** Sends a request, within the timeout. */
   async ask<T>(call: Ask<T>, waitMs = 0, timeoutMs = this.timeoutMs, signal?: AbortSignal): Promise<Reply<T>> {
     return this.askOn(this.failover(waitMs, timeoutMs), call, signal);
   }
 
-  /** Makes one request, of one endpoint after another, until one answers or no attempt is left. */
+  /** Sends a request to one endpoint after another, until one answers or no attempt is left. */
   async askOn<T>(call: Failover, ask: Ask<T>, signal?: AbortSignal): Promise<Reply<T>> {
     for (let timeoutMs = await call.next(signal); timeoutMs !== undefined; timeoutMs = await call.next(signal)) {
       const limit = this.#limit(timeoutMs, signal);
@@ -115,7 +118,7 @@ export class Channel {
     return new Failover(this.#endpoints, this.retry, waitMs, timeoutMs);
   }
 
-  /** Opens a stream of a log. `stop` ends the call, and not the stream. */
+  /** Opens a stream of a log. `stop` ends the call, but not the stream. */
   async openLog(query: { store: string; after: string; log?: string; limit?: number; wait_ms: number }, timeoutMs: number, stop: AbortSignal): Promise<LineStream> {
     const encoded = { ...query, store: percentEncoded(named(query.store)), after: percentEncoded(query.after) };
     const silenceMs = Math.min(silenceMsMax, this.timeoutMs / this.#wires.length + heartbeatMs);
@@ -129,7 +132,7 @@ export class Channel {
     );
   }
 
-  /** Opens the state image of a store, whose name is percent-encoded. `stop` ends the call, and not the stream. */
+  /** Opens the state image of a store, whose name is percent-encoded. `stop` ends the call, but not the stream. */
   async openState(store: string, timeoutMs: number, stop: AbortSignal | undefined): Promise<LineStream> {
     const headers = { accept: "application/x-ndjson" };
     return this.#open("state image", { silenceMs: this.timeoutMs, waitMs: 0 }, timeoutMs, stop, (signal, wire) =>
@@ -161,17 +164,17 @@ export class Channel {
     return settled(call.exhausted());
   }
 
-  /** Makes one request of one endpoint. */
+  /** Sends a request to one endpoint. */
   async #exchange<T>(endpoint: number, ask: Ask<T>, limit: Limit): Promise<Reply<T>> {
     const wire = this.#wires[endpoint] as WireClient<paths>;
     const reply = await exchange(() => ask(limit.controller.signal, wire));
     if (reply.kind !== "none") this.#answered.add(endpoint);
-    // Whatever answers in place of an endpoint that has answered, perhaps on its very connection, may pass.
+    // If the endpoint has answered before, a foreign answer in its place may be temporary.
     else if (!reply.neverSent && this.#answered.has(endpoint)) return { ...reply, wrong: undefined };
     return reply;
   }
 
-  /** Limits a request; the end of the client ends it as well. */
+  /** Limits a request; closing the client ends it, too. */
   #limit(timeoutMs: number, signal?: AbortSignal): Limit {
     const limit = new Limit(timeoutMs, signal);
     if (this.#closed === undefined) this.#limits.add(limit);

@@ -44,14 +44,14 @@ export interface Offset {
 /** State of a transaction: its verdict, or why there is none. */
 export type TxnStatus = Verdict | { readonly status: "in_flight" | "unknown" | "unknown_expired"; readonly txnId: string };
 
-/** The work of `run`. It may run several times, so its only effects must be on its transaction. */
+/** The work of `run`. It may run several times, so it must have no effects except on its transaction. */
 export type Work<T> = (txn: Transaction) => Promise<T> | T;
 
 /** A Begin and its bound. */
 type BoundBegin = BeginItem & { readonly bound: Bound };
 
 declare global {
-  /** As in `lib.esnext.disposable`, which a program that uses the client may lack. */
+  /** As in `lib.esnext.disposable`, which the caller's program may lack. */
   interface SymbolConstructor {
     readonly dispose: unique symbol;
     readonly asyncDispose: unique symbol;
@@ -75,9 +75,9 @@ export class Client {
   /**
    * Creates a client for `http://host:port` or `https://host:port`. Connects on first use.
    *
-   * Several endpoints of one service, such as the nodes of a cluster, are a list, or separated by commas. One of them is in use
-   * at a time, the first one at the start. After a failure the next one is, and remains so; what has no reply is sent again
-   * there, commits with the same ids.
+   * Pass several endpoints of one service, such as the nodes of a cluster, as a list or separated by commas. One is in
+   * use at a time, initially the first. After a failure the client switches to the next one and stays there; it resends
+   * unanswered requests, commits with the same ids.
    */
   constructor(url: string | readonly string[], options: ClientOptions = {}) {
     optionsOf(options, "{ apiKey }", clientNames);
@@ -95,10 +95,10 @@ export class Client {
   }
 
   /**
-   * Ends log streams and the requests that are under way: a commit that has been sent and waits for its verdict is rejected with
-   * `OutcomeUnknown`. Other calls are rejected with a `Misuse`, as later ones are, and so is a commit that is still queued, which
-   * is not sent. A call of `next` of a log reader returns `undefined`, and an iteration over a log ends; one over a state image is
-   * rejected, so that it does not look complete. Await what is to be finished before.
+   * Ends log streams and the requests in flight: a commit that has been sent and waits for its verdict is rejected with
+   * `OutcomeUnknown`. Other calls are rejected with a `Misuse`, as later ones are, and so is a commit that is still
+   * queued, which is not sent. A call of `next` of a log reader returns `undefined`, and an iteration over a log ends;
+   * one over a state image is rejected, so that it does not look complete. Await calls that must finish before closing.
    */
   close(): void {
     this.channel.close();
@@ -122,7 +122,8 @@ export class Client {
 
   /**
    * Begins a transaction at the service, which chooses the snapshots. They include what this client has committed to
-   * these stores. While requests of other Begins are in flight, the Begin may be queued and share a request; see `coalesce`.
+   * these stores. While other Begin requests are in flight, the Begin may be queued and share a request; see
+   * `coalesce`.
    */
   async begin(options: BeginOptions = {}): Promise<Transaction> {
     const signal = signalOf(options, beginSuch, beginNames);
@@ -142,13 +143,16 @@ export class Client {
     return txn;
   }
 
-  /** Returns the request of a Begin; unless its caller has named a session, with this client's own. */
+  /** Returns the request of a Begin; with this client's own session unless the caller named one. */
   #withOwn({ body, stores }: BeginItem): BeginItem["body"] {
     const own = body.session ?? this.#session?.token(stores);
     return own === undefined ? { ...body } : { ...body, session: own };
   }
 
-  /** Sends Begins of one group as one request. The session is taken now: it covers what each had committed before its call. */
+  /**
+   * Sends Begins of one group as one request. The session is taken now: it covers every commit that a caller made
+   * before its call.
+   */
   async #sendBegins(items: readonly BoundBegin[]): Promise<Shared<BeginResponse>[]> {
     const union = new Union(items.map(({ body }) => body.read ?? []));
     const [first] = items;
@@ -160,23 +164,24 @@ export class Client {
       const reply = await this.channel.ask((signal, wire) => wire.POST("/v1/txns", { body, signal }), waitMsOf(body), leftMs(bounds));
       const isRefused = own !== undefined && reply.kind === "problem" && reply.problem?.code === sessionUnknown;
       if (!isRefused) return parts(reply, items.length, (begun) => responses(begun, union));
-      // The log that had this client's commits has been replaced.
+      // The log that contained this client's commits was replaced.
       this.#session?.forget(own);
     }
   }
 
   /**
-   * Begins a transaction without a request: with an id created here and without snapshots. Such a transaction is limited
-   * to `tracked` stores, to reads of single rows, and to levels other than `snapshot` if it reads.
+   * Begins a transaction without a request: with an id created here and without snapshots. Such a transaction is
+   * limited to `tracked` stores, to reads of single rows, and to levels other than `snapshot` if it reads.
    */
   beginLocal(isolation: IsolationLevel = "serializable"): Transaction {
     return new Transaction(this, uuidv7(), isolation);
   }
 
   /**
-   * Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with growing
-   * waits. Throws what `work` throws, and `TransactionAborted` after a final abort or the last attempt. `row_exists` and
-   * `row_missing` are final if the work read nothing, or if a fresh read returned the same versions as before.
+   * Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
+   * growing waits. Throws what `work` throws, and `TransactionAborted` after a final abort or the last attempt.
+   * `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned the same versions as
+   * before.
    */
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;
@@ -186,17 +191,17 @@ export class Client {
     let firstAttemptMs: number | undefined;
     for (;;) {
       const txn = await attempts.available(() => this.begin(options));
-      // Rules that let the oldest work win see since when this one is retried.
+      // Conflict rules that let the oldest work win need the time of the first attempt.
       txn.firstAttemptMs = firstAttemptMs;
       firstAttemptMs ??= timeOf(txn.id);
       const [value, prepared] = await attempts.work(txn, () =>
         unlessAborted(signal, (async () => {
-          // It may have fired since the Begin.
+          // The signal may have fired since the Begin.
           signal?.throwIfAborted();
           return [await work(txn), txn.closed()] as const;
         })()),
       );
-      // `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
+      // `Unavailable` means that nothing was decided. The id makes it safe to resend the same request.
       const verdict = txn.decided(await attempts.available(() => this.commit(prepared, { signal }), txn.id));
       if (verdict.status === "committed") {
         attempts.committed(verdict);
@@ -207,8 +212,8 @@ export class Client {
   }
 
   /**
-   * Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While requests of other
-   * commits are in flight, the commit may be queued and sent in a batch; see `coalesce`.
+   * Requests the verdict of a prepared commit. May be repeated: the same id gets the same verdict. While other commit
+   * requests are in flight, the commit may be queued and sent in a batch; see `coalesce`.
    */
   async commit(prepared: PreparedCommit, options: CommitOptions = {}): Promise<Verdict> {
     const signal = signalOf(options, "{ signal }", commitNames);
@@ -227,7 +232,7 @@ export class Client {
     );
   }
 
-  /** Returns the verdict of a commit; if its reply does not tell, it is requested by the id. */
+  /** Returns the verdict of a commit; if the reply does not contain it, it is queried by the id. */
   async #decided(
     txnId: string,
     replied: Reply<TxnOutcome> | Promise<Reply<TxnOutcome>>,
@@ -257,8 +262,8 @@ export class Client {
   }
 
   /**
-   * Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. Those that an endpoint could
-   * not decide go to the next one.
+   * Sends commits as one batch. Returns a reply to each, as if each had been a request of its own. Commits that an
+   * endpoint could not decide move to the next one.
    */
   async #sendBatch(items: readonly CommitItem[]): Promise<readonly Reply<TxnOutcome>[]> {
     const each = async (): Promise<Reply<TxnOutcome>[]> => Promise.all(items.map((item) => this.#sendCommit(item)));
@@ -294,9 +299,9 @@ export class Client {
   }
 
   /**
-   * Asks for many verdicts in one request. The results have the order of the commits; an error of one commit takes its
-   * place. A `traceparent` is sent if all commits have the same one. Takes no signal. The outcomes of lost commits are requested
-   * within one `resolveTimeoutMs` for all.
+   * Submits many commits in one request. The results have the order of the commits; an error of one commit takes its
+   * place. A `traceparent` is sent if all commits have the same one. Takes no signal. The outcomes of lost commits are
+   * queried within one `resolveTimeoutMs` for all.
    */
   async batch(commits: readonly PreparedCommit[]): Promise<(Verdict | ClientMistake | Unavailable | OutcomeUnknown)[]> {
     list(commits, "a list of commits").forEach(checkCommit);
@@ -315,7 +320,7 @@ export class Client {
       }),
     );
     const reply = inDoubt(whole, call.maybeTaken);
-    // The other form of the response, NDJSON, is for requests in NDJSON.
+    // The service answers in NDJSON only if the request is in NDJSON.
     const results = reply.kind === "ok" ? (reply.data as Partial<components["schemas"]["BatchCommitResponse"]> | null)?.results : undefined;
     const isUnclear = reply.kind === "ok" && results?.length !== commits.length;
     const lost = isUnclear ? `${results?.length ?? "no"} results for ${commits.length} commits` : lostBy(reply);
@@ -329,7 +334,8 @@ export class Client {
     const resendBy = performance.now() + this.channel.timeoutMs;
     const replies = await mapped(commits, async (commit, at) => {
       const own = singleOf(results?.[at] ?? { status: "unknown" }, replied);
-      // One that the endpoint could not decide is sent again, if there are others, within one timeout for all.
+      // A commit that the endpoint could not decide is sent to the others, if there are any, within one timeout for
+      // all.
       const failure = this.channel.isSingle ? undefined : failureOf(own);
       if (failure === undefined) return inDoubt(own, call.maybeTaken);
       const leftMs = resendBy - performance.now();
@@ -341,8 +347,8 @@ export class Client {
   }
 
   /**
-   * Returns the state of a transaction, after waiting at most `waitMs` for its verdict. With `fence`, a transaction that
-   * has not arrived can no longer commit.
+   * Returns the state of a transaction, after waiting at most `waitMs` for its verdict. With `fence`, a transaction
+   * that has not arrived can no longer commit.
    */
   async status(txnId: string, options: { fence?: boolean | undefined; waitMs?: number | undefined } = {}): Promise<TxnStatus> {
     const { fence = false } = optionsOf(options, "{ fence: true }", statusNames);
@@ -374,8 +380,8 @@ export class Client {
   }
 
   /**
-   * Tells whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if the id
-   * has one. Changes nothing.
+   * Returns whether a commit would pass now if it were alone: `would_commit` or `would_abort`; the verdict itself if
+   * the id has one. Changes nothing.
    */
   async validate(prepared: PreparedCommit): Promise<TxnOutcome> {
     checkCommit(prepared);
@@ -400,9 +406,10 @@ export class Client {
   }
 
   /**
-   * Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in total.
-   * They include every commit that its node acknowledged before the call. While requests of other reads are in flight,
-   * the read may be queued and share a request; see `coalesce`. Without rows it makes no request, and `applied` is "0".
+   * Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
+   * total. They include every commit that its node acknowledged before the call. While other read requests are in
+   * flight, the read may be queued and share a request; see `coalesce`. Without rows it makes no request, and `applied`
+   * is "0".
    */
   async readRows<T = JsonValue>(store: string, rows: readonly RowRead[], options: ReadOptions = {}): Promise<RowReads<T>> {
     return this.reads.rows<T>(store, rows, options);
@@ -410,7 +417,8 @@ export class Client {
 
   /**
    * Reads ranges of an embedded store outside any transaction: at most 256, with at most 8 MiB of values in total. They
-   * include every commit that its node acknowledged before the call. Without ranges it makes no request, and `applied` is "0".
+   * include every commit that its node acknowledged before the call. Without ranges it makes no request, and `applied`
+   * is "0".
    */
   async readRanges<T = JsonValue>(store: string, ranges: readonly KeyRange[], options: ReadOptions = {}): Promise<RangeReads<T>> {
     return this.reads.ranges<T>(store, ranges, readOptions(options));
@@ -422,8 +430,8 @@ export class Client {
   }
 
   /**
-   * Requests the state of a store at a position of its log, for a copy that has no position in it: the rows first, then the log
-   * after `lsn`. The rows are streamed while the image is iterated over; see `StateImage`.
+   * Requests the state of a store at a position of its log, to start a copy: first the rows, then the log after `lsn`.
+   * The rows are streamed while the image is iterated over; see `StateImage`.
    */
   async state<T = JsonValue>(store: string, options: StateOptions = {}): Promise<StateImage<T>> {
     return stateOf<T>(this.channel, store, options);
@@ -465,9 +473,9 @@ export class Client {
   }
 
   /**
-   * Sets a consumer's offset: it has processed every record up to and including `lsn`. `log` is the log that `lsn` belongs to, if
-   * known: `logId` of the reader. Durable once the promise is fulfilled. Rejects with a `ClientMistake` if `lsn` is past the end
-   * of the log, or `log` is not the service's log (`log_replaced`).
+   * Sets a consumer's offset: it has processed every record up to and including `lsn`. `log` is the log that `lsn`
+   * belongs to, if known: `logId` of the reader. Durable once the promise is fulfilled. Rejects with a `ClientMistake`
+   * if `lsn` is past the end of the log, or `log` is not the service's log (`log_replaced`).
    */
   async setOffset(consumer: string, store: string, offset: { readonly lsn: string; readonly log?: string | undefined }): Promise<ConsumerInfo> {
     const given: unknown = offset;
@@ -486,7 +494,7 @@ export class Client {
     settled(await this.channel.ask<unknown>((signal, wire) => wire.DELETE("/v1/consumers/{name}", { params: { path }, signal })));
   }
 
-  /** Returns until when to request the outcome of a commit that was just lost. */
+  /** Returns the deadline for querying the outcome of a commit that was just lost. */
   #resolveDeadline(): number {
     return performance.now() + this.#resolveTimeoutMs;
   }
@@ -524,10 +532,10 @@ export class Client {
   }
 }
 
-/** What the options of `begin` and `run` look like. */
+/** Example of the options of `begin` and `run`. */
 const beginSuch = '{ stores: ["kv"] }';
 
-/** Returns the error of one commit as its result. */
+/** Returns the result of one commit; its error becomes the result. */
 async function inPlace(
   find: () => Verdict | Promise<Verdict>,
 ): Promise<Verdict | ClientMistake | Unavailable | OutcomeUnknown> {

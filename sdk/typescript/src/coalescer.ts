@@ -2,16 +2,19 @@
  * Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch. Does not
  * interpret items, and never retries one.
  *
- * While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes longer
- * than the head start: one batch of everything that waits costs less than two, and its commits conflict less, because
- * their callers know the outcomes of the batch before. Callers await their own replies, so the requests of one session
- * stay in order.
+ * While nothing is in flight, an item is sent at once, by itself. A second request follows only if the first takes
+ * longer than the head start: one batch of all queued items costs less than two, and its commits conflict less, because
+ * their callers know the outcomes of the preceding batch. Callers await their own replies, so the requests of one
+ * session stay in order.
  */
 
-/** How long a request is in flight before another may follow: the longest that an item waits because of a slow response. */
+/**
+ * How long a request is in flight before another may follow: the longest time that an item waits because of a slow
+ * response.
+ */
 export const headStartMs = 5;
 
-/** Calls back once all promises that are settled now, and those that follow from them, have been handled. */
+/** Calls back once all settled promises, and those that they settle in turn, have been handled. */
 const afterCallers: (then: () => void) => void =
   (globalThis as { setImmediate?: typeof setImmediate }).setImmediate ?? ((then) => setTimeout(then, 0));
 
@@ -53,11 +56,11 @@ interface Entry<Item, Reply> extends Terms {
 interface Group<Item, Reply> {
   readonly key: string;
   inFlight: number;
-  /** Requests that ended, and whose callers may be about to queue their next items. Until then nothing is sent. */
+  /** Completed requests whose callers may be about to queue their next items. Nothing is sent while there are any. */
   gathering: number;
   /** When the last request was sent. */
   sentAt: number;
-  /** Runs until another request may follow. */
+  /** Fires when another request may follow. */
   timer: ReturnType<typeof setTimeout> | undefined;
   queue: Entry<Item, Reply>[];
 }
@@ -85,7 +88,7 @@ export class Coalescer<Item, Reply> {
     });
   }
 
-  /** Sends what is queued as soon as a request may follow those in flight. */
+  /** Sends the queued items as soon as a request may follow those in flight. */
   #dispatch(group: Group<Item, Reply>): void {
     while (group.gathering === 0 && group.queue.length > 0 && group.inFlight < this.#bounds.inFlightMax) {
       const waitMs = group.sentAt + this.#bounds.headStartMs - performance.now();
@@ -101,7 +104,7 @@ export class Coalescer<Item, Reply> {
     }
   }
 
-  /** Takes items off the queue whose callers no longer wait. */
+  /** Removes queued items whose callers no longer wait. */
   #drop(group: Group<Item, Reply>): void {
     for (const { signal, fail } of group.queue) if (signal?.aborted === true) fail(signal.reason);
     group.queue = group.queue.filter(({ signal }) => signal?.aborted !== true);
@@ -135,7 +138,7 @@ export class Coalescer<Item, Reply> {
     clearTimeout(group.timer);
   }
 
-  /** Lets callers that were just answered queue their next items, until the queue no longer grows. */
+  /** Lets just-answered callers queue their next items, until the queue no longer grows. */
   async #letCallersQueue(group: Group<Item, Reply>): Promise<void> {
     group.gathering++;
     for (let queued = 0, unchanged = 0; unchanged < 2; ) {

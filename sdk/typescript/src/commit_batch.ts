@@ -19,8 +19,8 @@ export interface CommitItem {
 }
 
 /**
- * Which commits share a batch. One that writes nothing is judged without a sync of the log, and would wait for it in a batch
- * with others.
+ * Kinds of commits, which determine the batch that they share. One that writes nothing is decided without a log sync,
+ * and would wait for one in a batch with writes.
  */
 export type CommitKind = "readOnly" | "writes";
 
@@ -39,7 +39,7 @@ export function commitItem(prepared: PreparedCommit): CommitItem {
   return { prepared, body: bodyOf(prepared.request) };
 }
 
-/** Checks what was passed as a commit. A transaction is a likely mistake. */
+/** Checks that a commit is a prepared one. Passing a transaction is a likely mistake. */
 export function checkCommit(prepared: PreparedCommit): void {
   const given = prepared as Partial<PreparedCommit> | undefined;
   if (typeof given?.txnId === "string" && typeof given.request === "object") return;
@@ -52,8 +52,8 @@ export function applyWaitMs(commits: readonly PreparedCommit[]): number {
 }
 
 /**
- * Encodes the body of a request. One that is too large is not sent: the service closes the connection when it refuses a body
- * that is on its way, which may lose the refusal, so the outcome would be unknown.
+ * Encodes the body of a request. A body that is too large is not sent: the service closes the connection when it
+ * refuses a body in transit, which may lose the refusal and leave the outcome unknown.
  */
 export function bodyOf(request: object): Uint8Array<ArrayBuffer> {
   let body: Uint8Array<ArrayBuffer>;
@@ -66,14 +66,14 @@ export function bodyOf(request: object): Uint8Array<ArrayBuffer> {
   throw new Misuse(`a request of ${body.length} bytes is too large, ${requestBytesMax} is the limit: split it`);
 }
 
-/** Returns an upper bound of the length of a commit's line. */
+/** Returns an upper bound of the length of a commit's line, unless JSON escapes characters of its id. */
 export function lengthOf({ prepared, body }: CommitItem): number {
   return body.length + 3 * prepared.txnId.length + 16;
 }
 
 /**
- * Returns whether a commit may be sent in a batch. A batch has one trace context, and is answered only when the slowest of
- * its commits is.
+ * Returns whether a commit may be sent in a batch. A batch has one trace context, and is answered only when the slowest
+ * of its commits is.
  */
 export function isBatchable(item: CommitItem): boolean {
   const { traceparent, request } = item.prepared;
@@ -98,7 +98,9 @@ export function linesOf(items: readonly CommitItem[]): Uint8Array<ArrayBuffer> {
 
 const newline = encoder.encode("\n");
 
-/** Returns whether the service rejected the batch as such, so that each commit has to be sent as a request of its own. */
+/**
+ * Returns whether the service rejected the batch as such, so that each commit has to be sent as a request of its own.
+ */
 export function isRefusedAsBatch(reply: Reply<unknown>): boolean {
   return reply.kind === "problem" && [400, 413].includes(reply.status);
 }
@@ -116,7 +118,7 @@ export function splitReply(reply: Reply<string>, count: number): Reply<TxnOutcom
   return outcomes.map((outcome) => singleOf(outcome, reply.headers));
 }
 
-/** Turns the result of one commit of a batch into the reply that a request of its own would have got. */
+/** Turns the result of one commit of a batch into the reply that a request of its own would have received. */
 export function singleOf(outcome: TxnOutcome, headers: Headers): Reply<TxnOutcome> {
   const { problem } = outcome;
   return problem === undefined ? { kind: "ok", data: outcome, headers } : { kind: "problem", status: problem.status, problem };

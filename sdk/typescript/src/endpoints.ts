@@ -1,8 +1,8 @@
 /**
  * The endpoints of a service: which one is in use, and which ones failed recently. Sends nothing.
  *
- * One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
- * skipped until its cool-down has passed, unless all of them have failed.
+ * One endpoint is in use until it fails. The next one in the list then replaces it; an endpoint that failed is skipped
+ * until its cool-down has passed, unless all of them have failed.
  */
 
 import { Misuse } from "./errors.js";
@@ -11,14 +11,14 @@ import { Misuse } from "./errors.js";
 export class Endpoints {
   /** Not empty, each without a `/` at its end. */
   readonly urls: readonly string[];
-  /** How long one may take to answer while another has not been asked. */
+  /** How long one may take to answer while another one has not been tried. */
   readonly timeoutMs: number;
   readonly #coolDownMs: number;
   /** When each failed last, on the clock of `performance.now`. */
   readonly #failedAt: number[];
   #inUse = 0;
 
-  /** Takes URLs apart that are separated by commas. A URL that is named twice counts once. */
+  /** Splits URLs at commas. A URL that occurs twice counts once. */
   constructor(urls: string | readonly string[], timeoutMs: number, coolDownMs: number) {
     const named: readonly unknown[] = [urls].flat();
     const each = named.flatMap((one) => {
@@ -44,7 +44,7 @@ export class Endpoints {
   }
 
   /**
-   * Returns the endpoint to try now of those that are allowed: the one in use or the first one after it, if possible one
+   * Returns the endpoint to try now among the allowed ones: the one in use or the first one after it, preferably one
    * that has not failed recently.
    */
   choose(isAllowed: (at: number) => boolean): number | undefined {
@@ -53,12 +53,12 @@ export class Endpoints {
     return inTurn.find((at) => !this.#cools(at)) ?? inTurn[0];
   }
 
-  /** Tells whether some of the endpoints that are allowed has not failed recently. */
+  /** Returns whether an allowed endpoint has not failed recently. */
   hasRested(isAllowed: (at: number) => boolean): boolean {
     return this.urls.some((_, at) => isAllowed(at) && !this.#cools(at));
   }
 
-  /** Records that an endpoint failed: another one is in use from now on, if there is another. */
+  /** Records that an endpoint failed: another one, if there is any, is in use from now on. */
   failed(at: number): void {
     this.#failedAt[at] = performance.now();
     if (this.#inUse === at) this.#inUse = this.choose((other) => other !== at) ?? at;

@@ -1,4 +1,4 @@
-/** Errors, by who can do something about them. A verdict is not an error, except at the end of `run`. */
+/** Errors, classified by who can act on them. A verdict is not an error, except at the end of `run`. */
 
 import type { Aborted } from "./verdict.js";
 import type { components } from "./wire/schema.js";
@@ -13,7 +13,7 @@ export class TribunalError extends Error {
   override readonly name: string = "TribunalError";
 }
 
-/** The request is wrong and a retry would be, too; `errors` has the details. */
+/** The request is wrong, and so would be a retry; `errors` has the details. */
 export class ClientMistake extends TribunalError {
   override readonly name = "ClientMistake";
   readonly retryable = false;
@@ -85,7 +85,7 @@ export class TransactionAborted extends TribunalError {
   }
 }
 
-/** The server's response violates the API, or is one of a newer server that this client does not know. */
+/** The server's response violates the API, or comes from a newer server and is unknown to this client. */
 export class ServerMisbehaved extends TribunalError {
   override readonly name = "ServerMisbehaved";
 }
@@ -95,7 +95,7 @@ export class Misuse extends TribunalError {
   override readonly name = "Misuse";
 }
 
-/** Code of a refusal: no node of the service's log has issued the session token. */
+/** Code of a refusal: no node of the service's log issued the session token. */
 export const sessionUnknown = "session_unknown";
 
 /** Creates the error for a problem document. */

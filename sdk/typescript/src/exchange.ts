@@ -3,7 +3,7 @@
 import { errorOf, Misuse, ServerMisbehaved, Unavailable } from "./errors.js";
 import type { Problem } from "./errors.js";
 
-/** What a call of the wire client returns. */
+/** The result of a call of the wire client. */
 export interface Exchanged<T> {
   data?: T | undefined;
   error?: unknown;
@@ -11,12 +11,12 @@ export interface Exchanged<T> {
 }
 
 /**
- * What is wrong with the client's configuration, so that a retry cannot help: TLS refuses the certificate, or the address is `http`
- * where it should be `https`, or the other way round.
+ * What is wrong with the client's configuration, so that a retry cannot help: TLS refuses the certificate, or the
+ * address is `http` where it should be `https`, or the other way round.
  */
 export type Wrong = "certificate" | "scheme";
 
-/** A response of any status, or none. A refusal without a problem is not of the service, but of something in its place. */
+/** A response of any status, or none. A refusal without a problem came from something in place of the service. */
 export type Reply<T> =
   | { readonly kind: "ok"; readonly data: T; readonly headers: Headers }
   | { readonly kind: "problem"; readonly status: number; readonly problem: Problem | undefined; readonly endpoint?: string }
@@ -46,15 +46,18 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
   return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined, ...endpoint };
 }
 
-/** Returns what is wrong with the content type of a success that is none of the service's, such as the login page of a proxy. */
+/**
+ * Returns what is wrong with the content type of a success that did not come from the service, such as the login page
+ * of a proxy.
+ */
 function foreignType({ ok, status, headers }: Response): string | undefined {
   const given = headers.get("content-type");
-  // As text it may be JSON all the same, which reading it tells.
+  // Text may still be JSON; parsing decides.
   if (!ok || given === null || /^(application\/|text\/plain)/i.test(given)) return undefined;
   return `status ${status} with content type \`${given}\`, which no answer of Tribunal has`;
 }
 
-/** Returns why the outcome of a commit is not known; `undefined` if the reply tells it, or nothing was sent. */
+/** Returns why the outcome of a commit is not known; `undefined` if the reply contains it, or nothing was sent. */
 export function lostBy(reply: Reply<unknown>): string | undefined {
   switch (reply.kind) {
     case "ok":
@@ -62,13 +65,13 @@ export function lostBy(reply: Reply<unknown>): string | undefined {
     case "none":
       return reply.neverSent ? undefined : reply.text;
     case "problem":
-      // 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor does an error of a
-      // server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+      // 409: the same id is waiting for its verdict. The others do not reveal whether the commit was accepted. Nor does
+      // an error of a server other than Tribunal, such as the 503 of a proxy whose connection broke.
       return [409, 500, 502, 504].includes(reply.status) || (reply.status >= 500 && reply.problem === undefined) ? refusalText(reply) : undefined;
   }
 }
 
-/** Returns the data of a reply, or throws the error that it amounts to. */
+/** Returns the data of a reply, or throws the corresponding error. */
 export function settled<T>(reply: Reply<T>): T {
   switch (reply.kind) {
     case "ok":
@@ -90,7 +93,7 @@ export function settled<T>(reply: Reply<T>): T {
   }
 }
 
-/** Returns the status of a refusal, and where it came from. */
+/** Returns the status of a refusal and its origin. */
 function refusalText({ status, endpoint }: { readonly status: number; readonly endpoint?: string }): string {
   return endpoint === undefined ? `status ${status}` : `${endpoint}: status ${status}`;
 }
@@ -103,8 +106,8 @@ function isProblem(body: unknown): body is Problem {
 const neverSentCodes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
 
 /**
- * What OpenSSL makes of a response without TLS. It does not tell that nothing was sent: something on the way may answer so
- * after the request.
+ * OpenSSL's errors for a response without TLS. The request may have been sent nevertheless: an intermediary may answer
+ * after it.
  */
 const plainResponse = /wrong version number|packet length too long/;
 
@@ -118,18 +121,18 @@ function neverSent(error: unknown): boolean {
   return errors.every((one) => neverSentCodes.includes(codeOf(one)));
 }
 
-/** Tells whether TLS refused the server's certificate: a retry cannot help. */
+/** Returns whether TLS refused the server's certificate: a retry cannot help. */
 function isUntrusted(error: unknown): boolean {
   return untrustedCodes.test(codeOf(error instanceof Error ? error.cause : undefined));
 }
 
-/** Tells whether the response to a request without TLS was an alert of TLS, whose server has taken in nothing. */
+/** Returns whether the response to a request without TLS was an alert of TLS, whose server accepted nothing. */
 function isAlert(error: unknown): boolean {
   const cause: unknown = error instanceof Error ? error.cause : undefined;
   return cause instanceof Error && "data" in cause && typeof cause.data === "string" && cause.data.startsWith("\x15\x03");
 }
 
-/** Tells whether the response to a request with TLS was one without. The request may have been sent all the same. */
+/** Returns whether the response to a request with TLS was one without. The request may have been sent nevertheless. */
 function isPlain(error: unknown): boolean {
   return error instanceof Error && error.cause instanceof Error && plainResponse.test(error.cause.message);
 }

@@ -1,8 +1,9 @@
 /**
  * One call on the endpoints of a service: where to send it next, for how long, and when to give up.
  *
- * With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds. Every request of this
- * client may be repeated: it changes nothing, or the same; a commit is decided once, by its id.
+ * With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
+ * request of this client may be repeated: it changes nothing, or has no further effect; a commit is decided once, by
+ * its id.
  */
 
 import type { Endpoints } from "./endpoints.js";
@@ -10,10 +11,10 @@ import type { Problem } from "./errors.js";
 import type { Reply, Wrong } from "./exchange.js";
 import { sleep, waitMs, type RetryPolicy } from "./retry.js";
 
-/** How often one of several endpoints gets a call. */
+/** How often each of several endpoints is tried for one call. */
 const roundsMax = 2;
 
-/** Refusals, for its size, that a request would get elsewhere as well. */
+/** Refusals because of a request's size, which every endpoint would repeat. */
 const aboutTheRequest = [413, 414, 431];
 
 /** Why an endpoint has not answered a request. */
@@ -28,8 +29,8 @@ export interface Failure {
 }
 
 /**
- * Returns why a reply is none: the connection failed, the endpoint is unavailable, or something else is in its place.
- * `overloaded` is an answer: the same load would follow to the next endpoint.
+ * Returns why a reply does not count as one: the connection failed, the endpoint is unavailable, or something else is
+ * in its place. `overloaded` is an answer: the same load would follow to the next endpoint.
  */
 export function failureOf(reply: Reply<unknown>): Failure | undefined {
   if (reply.kind === "none") {
@@ -38,7 +39,7 @@ export function failureOf(reply: Reply<unknown>): Failure | undefined {
   }
   if (reply.kind === "ok") return undefined;
   const { status, problem } = reply;
-  // Without a problem document, 503 is of something on the way, which may have passed the request on.
+  // Without a problem document, a 503 comes from an intermediary, which may have forwarded the request.
   const refuses = status === 503 && problem !== undefined;
   const maybeTaken = status >= 500 && !refuses;
   if (problem === undefined) {
@@ -50,8 +51,8 @@ export function failureOf(reply: Reply<unknown>): Failure | undefined {
 }
 
 /**
- * Returns the reply to a commit of which another copy may have been taken in elsewhere: a refusal of this one does not tell
- * what became of that.
+ * Returns the reply to a commit whose copy another endpoint may have accepted: a refusal of this copy does not reveal
+ * the fate of the other.
  */
 export function inDoubt<T>(reply: Reply<T>, maybeTaken: boolean): Reply<T> {
   if (!maybeTaken || reply.kind === "ok") return reply;
@@ -97,8 +98,8 @@ export class Failover {
   }
 
   /**
-   * Chooses the endpoint of the next attempt, after a wait if all have had their turn. Returns the timeout of the attempt in
-   * milliseconds; `undefined` if none is left. The signal ends the wait.
+   * Chooses the endpoint of the next attempt, after a wait if all have had their turn. Returns the timeout of the
+   * attempt in milliseconds; `undefined` if none is left. The signal ends the wait.
    */
   async next(signal?: AbortSignal): Promise<number | undefined> {
     const round = Math.min(...this.#tried);
@@ -112,7 +113,7 @@ export class Failover {
     if (left === 0 && this.#tried.some((tried) => tried > 0)) return undefined;
     const at = this.#endpoints.choose((one) => this.#tried[one] === round);
     if (at === undefined) return undefined;
-    // Whatever else may be tried in this round gets its share of the time.
+    // Each endpoint left to try in this round gets an equal share of the time.
     const others = this.#tried.filter((tried) => tried === round).length;
     this.#at = at;
     this.#tried[at] = round + 1;
@@ -121,13 +122,16 @@ export class Failover {
     return Math.ceil(Math.min(left, this.#waitMs + (isCut ? Math.min(share, this.#endpoints.timeoutMs) : share)));
   }
 
-  /** Records how the latest attempt ended. Returns whether its reply is that of the call, and no other is to be tried. */
+  /**
+   * Records how the latest attempt ended. Returns whether its reply is the call's reply, so that no other attempt
+   * follows.
+   */
   isOver(failure: Failure | undefined): boolean {
     if (failure === undefined) {
       this.#endpoints.works(this.#at);
       return true;
     }
-    // An endpoint that lags works: it has waited for what the request must see.
+    // An endpoint that lags works: it waited for the commits that the request must see.
     if (failure.problem?.code === "store_lagging") this.#tried[this.#at] = roundsMax;
     else this.#endpoints.failed(this.#at);
     this.#failures[this.#at] = failure;
@@ -135,7 +139,7 @@ export class Failover {
     return this.isSingle;
   }
 
-  /** Returns what came of the call after no attempt is left. */
+  /** Returns the result of a call that has no attempt left. */
   exhausted(): Reply<never> {
     const failures = this.#failures.filter((failure) => failure !== undefined);
     const reasons = this.#endpoints.urls.flatMap((url, at) => {

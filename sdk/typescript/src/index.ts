@@ -1,5 +1,5 @@
 /**
- * Client of Tribunal, concurrency control as a service: a transaction collects its reads and writes, then asks for a
+ * Client of Tribunal, concurrency control as a service: a transaction collects its reads and writes, then requests a
  * verdict. See README.md.
  */
 

@@ -8,7 +8,7 @@ export type JsonValue = null | boolean | number | string | JsonValue[] | { [name
 
 /** Copies a value by way of JSON, so that later changes to the original have no effect. */
 export function copied(value: unknown): JsonValue {
-  // `undefined` for some values, which the type of `stringify` does not tell.
+  // `stringify` returns `undefined` for some values, although its type does not include it.
   let text: unknown;
   try {
     text = JSON.stringify(value, exact);
@@ -19,7 +19,7 @@ export function copied(value: unknown): JsonValue {
   return JSON.parse(text) as JsonValue;
 }
 
-/** Copies a value that came from JSON, so that a caller who changes what it got changes nothing else. */
+/** Copies a value that came from JSON, so that a caller that changes its copy changes nothing else. */
 export function fresh(value: JsonValue): JsonValue {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(fresh);
@@ -27,7 +27,7 @@ export function fresh(value: JsonValue): JsonValue {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, fresh(member)]));
 }
 
-/** Refuses what JSON would turn into something else. `this` is what has the value, as it was before its `toJSON`. */
+/** Refuses values that JSON would alter. `this` is the object that contains the value as it was before its `toJSON`. */
 function exact(this: Readonly<Record<string, unknown>>, name: string, value: unknown): unknown {
   const original = this[name];
   if (typeof value === "number" && !Number.isFinite(value)) throw new TypeError(`${value} is no number in JSON`);

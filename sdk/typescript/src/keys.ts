@@ -20,7 +20,7 @@ export function normal(key: Key): Key {
   try {
     return decoder.decode(key);
   } catch {
-    // A copy, which `slice` of a `Buffer` is not: the caller may use its own for the next key.
+    // A copy, which `slice` of a `Buffer` is not: the caller may reuse its buffer for the next key.
     return new Uint8Array(key);
   }
 }
@@ -30,7 +30,7 @@ export function identity(key: Key): string {
   return typeof key === "string" ? `t${key}` : `b${base64(key)}`;
 }
 
-/** Tells whether `left` sorts before `right`, as the service sorts: by bytes. */
+/** Returns whether `left` sorts before `right`, as the service sorts: by bytes. */
 export function isBefore(left: Key, right: Key): boolean {
   return order(left, right) < 0;
 }
@@ -61,7 +61,10 @@ export function named(name: unknown): string {
   return name;
 }
 
-/** Percent-encodes the name of a store or consumer, or an id, for a segment of a path. Nothing, or dots, would lead to another resource. */
+/**
+ * Percent-encodes the name of a store or consumer, or an id, for a path segment. Empty text, or dots, would name
+ * another resource.
+ */
 export function segment(name: string): string {
   if (["", ".", ".."].includes(named(name))) throw new Misuse(`"${name}" cannot be the name of a store or consumer, or an id`);
   return percentEncoded(name);
@@ -89,7 +92,10 @@ export function keyOf(text: string | undefined, inBase64: string | undefined): K
   return inBase64 === undefined ? undefined : fromBase64(inBase64);
 }
 
-/** Tells whether a value is a `Uint8Array`, of another realm as well. Other views have elements or methods that differ. */
+/**
+ * Returns whether a value is a `Uint8Array`, of another realm as well. Other views have elements or methods that
+ * differ.
+ */
 export function isBytes(value: unknown): boolean {
   return Object.prototype.toString.call(value) === "[object Uint8Array]";
 }

@@ -1,24 +1,24 @@
-/** Ends of waits that the service does not decide: time limits, the caller's signal, and the end of the client. */
+/** Ends waits for reasons other than a reply: time limits, the caller's signal, and the end of the client. */
 
-/** How late a timer must be for the program, and not the service, to have caused it, in milliseconds. */
+/** How late a timer must be for the delay to be the program's fault, not the service's, in milliseconds. */
 const lateMs = 20;
-/** How long a response that may have arrived while the program did not look is waited for, in milliseconds. */
+/** How long to wait for a response that may have arrived while the event loop was blocked, in milliseconds. */
 const graceMs = 100;
 
-/** What to call when a signal fires. */
+/** The callbacks of a signal. */
 interface Waiting {
   readonly calls: Set<() => void>;
   readonly fire: () => void;
 }
 
-/** By signal, while something waits for it: many calls may have the same one, and Node.js warns of more than ten listeners. */
+/** Waiters by signal: many calls may share one, and Node.js warns about more than ten listeners. */
 const waitingFor = new WeakMap<AbortSignal, Waiting>();
 
-/** Calls back when a signal fires that has not fired yet. Returns what ends that. */
+/** Calls back when a signal that has not fired yet fires. Returns a function that cancels this. */
 export function onAbort(signal: AbortSignal | undefined, call: () => void): () => void {
   if (signal === undefined) return () => undefined;
   const waiting = waitingFor.get(signal) ?? listen(signal);
-  // Several calls may be the same function.
+  // Several calls may pass the same function.
   const own = (): void => {
     call();
   };
@@ -30,7 +30,7 @@ export function onAbort(signal: AbortSignal | undefined, call: () => void): () =
   };
 }
 
-/** Adds the only listener that this package has at a signal. */
+/** Adds this package's only listener to a signal. */
 function listen(signal: AbortSignal): Waiting {
   const calls = new Set<() => void>();
   const fire = (): void => {
@@ -44,7 +44,7 @@ function listen(signal: AbortSignal): Waiting {
 
 /** Limits a request: it ends after a time, when a signal fires, or when it is stopped. */
 export class Limit {
-  /** Of the request. Stays in use after `end`, if the response is a stream. */
+  /** Aborts the request. Stays in use after `end` if the response is a stream. */
   readonly controller = new AbortController();
   readonly #unlisten: () => void;
   #isStopped = false;
@@ -56,7 +56,7 @@ export class Limit {
       this.controller.abort(new Error(`no response within ${timeoutMs} ms`));
     };
     this.#timer = setTimeout(() => {
-      // Timers come before sockets: if the program has blocked its event loop, the response may be there already.
+      // Timers run before sockets: if the program has blocked its event loop, the response may have arrived.
       if (performance.now() - due < lateMs) expire();
       else this.#timer = setTimeout(expire, graceMs);
     }, timeoutMs);
@@ -66,12 +66,12 @@ export class Limit {
     });
   }
 
-  /** Whether the signal has fired or `stop` was called: that the request failed is then no fault of its endpoint. */
+  /** Whether the signal has fired or `stop` was called: a failure of the request is then not its endpoint's. */
   get isStopped(): boolean {
     return this.#isStopped;
   }
 
-  /** Ends the limit, and not the request. */
+  /** Ends the limit, but not the request. */
   end(): void {
     clearTimeout(this.#timer);
     this.#unlisten();
@@ -80,12 +80,12 @@ export class Limit {
   /** Ends the request. */
   stop(): void {
     this.#isStopped = true;
-    // No error of this package as the reason, which would be taken for a mistake that was found before the request.
+    // The reason is no error of this package: that would look like a mistake found before the request.
     this.controller.abort(new Error("the request was aborted by its caller"));
   }
 }
 
-/** Waits for a call; rejects as soon as the signal fires, and leaves the call to itself then. */
+/** Waits for a call; rejects as soon as the signal fires, and then abandons the call. */
 export async function unlessAborted<T>(signal: AbortSignal | undefined, call: Promise<T>, error = (reason: unknown): Error => reason as Error): Promise<T> {
   if (signal === undefined) return call;
   return new Promise<T>((resolve, reject) => {

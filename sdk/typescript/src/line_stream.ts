@@ -1,31 +1,31 @@
 /**
- * The NDJSON stream of a store's log or state. Reads from the connection only when a line is requested, so a slow reader slows down
- * the stream, and memory stays bounded.
+ * The NDJSON stream of a store's log or state. Reads from the connection only when a line is requested, so a slow
+ * reader slows down the stream, and memory stays bounded.
  */
 
 import { ServerMisbehaved, Unavailable } from "./errors.js";
 
-/** Interval of heartbeats to request from the service, which may choose a shorter one, in milliseconds. */
+/** Heartbeat interval requested from the service, which may choose a shorter one, in milliseconds. */
 export const heartbeatMs = 5_000;
-/** After how long without a heartbeat a stream is given up: two of them, and the time of half another one. */
+/** How long a stream may be silent: 2.5 heartbeat intervals. */
 export const silenceMsMax = 2.5 * heartbeatMs;
 /** Maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame. */
 const lineBytesMax = 32 * 1024 * 1024;
 const newline = 10;
-/** Shortest wait, in milliseconds. A piece that is in the socket already is found within it. */
+/** Shortest wait, in milliseconds. A piece that is already in the socket is found within it. */
 const pollMs = 5;
 
-/** A read of the next piece, which outlives a call that stopped to wait for it. */
+/** A read of the next piece, which outlives a call that stopped waiting for it. */
 interface Reading {
   /** When the read began, in milliseconds of `performance.now`. */
   readonly begun: number;
-  /** How it ended: with a piece, at the end of the response without one, or with a failure. */
+  /** How it ended: with a piece, without one at the end of the response, or with a failure. */
   ended?: { readonly piece: Uint8Array | undefined } | { readonly failure: unknown };
   /** Wakes the call that waits for it. */
   wake: () => void;
 }
 
-/** Waits until a read has ended, or the time is over. */
+/** Waits until a read has ended or the time has elapsed. */
 async function woken(reading: Reading, waitMs: number): Promise<void> {
   await new Promise<void>((resolve) => {
     const timer = setTimeout(resolve, waitMs);
@@ -51,7 +51,7 @@ export class LineStream {
   /** Pieces of an incomplete line. */
   #begun: Uint8Array[] = [];
   #bytes = 0;
-  /** What follows the last line. */
+  /** Bytes after the last line. */
   #rest = new Uint8Array();
 
   constructor(
@@ -70,7 +70,7 @@ export class LineStream {
   }
 
   /**
-   * Returns the next line; `undefined` if it does not arrive within `waitMs`, after which the stream can be read on. Nothing
+   * Returns the next line; `undefined` if it does not arrive within `waitMs`, after which reading can continue. Nothing
    * can be read after an error.
    */
   async line(waitMs = Infinity): Promise<string | undefined> {
@@ -105,7 +105,7 @@ export class LineStream {
     const reading = (this.#reading ??= this.#read());
     const silent = reading.begun + this.#silenceMs;
     if (reading.ended === undefined) await woken(reading, Math.max(pollMs, Math.min(silent, deadline) - performance.now()));
-    // Timers come before sockets: if the program has blocked its event loop, a piece may be there already.
+    // Timers run before sockets: if the program has blocked its event loop, a piece may have arrived.
     if (reading.ended === undefined && deadline >= silent) await woken(reading, pollMs);
     const { ended } = reading;
     if (ended === undefined) {

@@ -12,18 +12,21 @@ import { onAbort } from "./limit.js";
 import { sleep, waitMs } from "./retry.js";
 import type { WriteOp } from "./writes.js";
 
-/** How long the service waits for a record at most, in milliseconds. */
+/** Longest time that the service waits for a record, in milliseconds. */
 const streamWaitMsMax = 60_000;
 
 /** How long a call waits for a record by default, in milliseconds. */
 const recordWaitMs = 10_000;
 
-/** Longest wait before an iteration tries to reach the service again, in milliseconds, whatever the service asks for. */
+/**
+ * Longest wait before an iteration tries to reach the service again, in milliseconds, whatever wait the service
+ * requests.
+ */
 const reconnectWaitMsMax = 2_000;
 
 type WireRecord = components["schemas"]["LogRecord"];
 
-/** One committed transaction's rows in one store. */
+/** The writes of one committed transaction in one store. */
 export interface LogRecord {
   /** Position in the log; positions have no gaps. */
   readonly lsn: string;
@@ -51,21 +54,24 @@ export interface LogWrite {
 
 /** Options of a log reader. */
 export interface LogOptions {
-  /** Offset: the position of the last record that was processed. "0" reads from the beginning. */
+  /** Offset: the position of the last processed record. "0" reads from the beginning. */
   readonly after?: string | undefined;
   /**
-   * The log that `after` belongs to: the `logId` of the reader that returned it. If the service's log has been salvaged or
-   * replaced since, reads fail with the code `log_replaced`.
+   * The log that `after` belongs to: the `logId` of the reader that returned it. If the service's log has been salvaged
+   * or replaced since, reads fail with the code `log_replaced`.
    */
   readonly log?: string | undefined;
   /** Whether an iteration waits for further records (default) or stops at the end of the log. */
   readonly follow?: boolean | undefined;
-  /** How long `next` waits for a record, milliseconds; 10 s by default. An iteration that follows the log has the default for 0. */
+  /**
+   * How long `next` waits for a record, milliseconds; 10 s by default. For 0, an iteration that follows the log uses
+   * the default.
+   */
   readonly waitMs?: number | undefined;
   /**
-   * How long an iteration that follows the log tries to reach the service before it throws the last error, milliseconds; 5 minutes
-   * by default. An attempt that no failure precedes has `timeoutMs` of the client in any case, and with 0 it is the only one.
-   * `next` ends after its wait and `timeoutMs`.
+   * How long an iteration that follows the log tries to reach the service before it throws the last error,
+   * milliseconds; 5 minutes by default. An attempt without a preceding failure always has the client's `timeoutMs`;
+   * with 0 it is the only attempt. `next` ends after its wait and `timeoutMs`.
    */
   readonly reconnectMs?: number | undefined;
   /** Maximum number of records of one response, at most 10,000; none by default. */
@@ -76,7 +82,7 @@ export interface LogOptions {
 
 const logNames: OptionNames<LogOptions> = { after: true, log: true, follow: true, waitMs: true, reconnectMs: true, pageMax: true, signal: true };
 
-/** A line of a stream that is no record. */
+/** A line of a stream that is not a record. */
 interface LogEvent {
   readonly event: string;
   readonly log?: string;
@@ -85,12 +91,12 @@ interface LogEvent {
   readonly problem?: Problem;
 }
 
-/** What a line of a stream leads to: a record, another line, the end of the wait, or another stream. */
+/** The next step after a line: return a record, read another line, end the wait, or open another stream. */
 type Step = LogRecord | "further" | "idle" | "limit";
 
 /**
- * Reads a store's log in order, with `for await` or `next`, from a stream that it opens when it is read, and opens again if
- * the connection is lost. Store `offset` and `logId` together with the results of your processing. To resume, pass them as
+ * Reads a store's log in order, with `for await` or `next`, from a stream that it opens on demand, and reopens if the
+ * connection is lost. Store `offset` and `logId` together with the results of your processing. To resume, pass them as
  * `after` and `log`.
  */
 export class LogReader implements AsyncIterable<LogRecord> {
@@ -102,15 +108,15 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #log: string | undefined;
   #head = "0";
   #stream: LineStream | undefined;
-  /** Whether a call of `next` is under way. */
+  /** Whether a call of `next` is in progress. */
   #isReading = false;
   /** Whether `close` was called since the last `next` began. */
   #isClosed = false;
-  /** Ends what a call waits for that is no stream: an answer, or the time of another attempt. */
+  /** Ends the wait of a call that has no stream: for an answer, or for the next attempt. */
   #waiting: AbortController | undefined;
   readonly #waitMsDefault: number;
   readonly #reconnectMs: number;
-  /** Since when an iteration has had no line from the service, on the clock of `performance.now`. */
+  /** Time since which an iteration has received no line from the service, on the clock of `performance.now`. */
   #lostAt: number | undefined;
   /** Whether the service has ever answered, with a line or a problem: until then, the address may be wrong. */
   #wasReached = false;
@@ -121,7 +127,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#store = store;
     this.#signal = signalOf(options, '{ after: "0" }', logNames);
     this.#options = options;
-    // Without types, a number is a likely mistake, and clear.
+    // Without types, a number is a likely mistake, but unambiguous.
     const after: unknown = options.after ?? "0";
     this.#offset = String(after);
     this.#log = options.log;
@@ -146,9 +152,9 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   /**
    * Returns the next record; `undefined` if none arrives within `wait` milliseconds. Retries while the service is
-   * unavailable, until the client's `timeoutMs` after the wait. The stream stays open between two calls; see `close`. A `wait` that is shorter than what the stream was
-   * opened with only returns what has arrived by then: 0 takes the records that are there already. To be called again only
-   * after the promise is settled.
+   * unavailable, until the client's `timeoutMs` past the wait. The stream stays open between two calls; see `close`. A
+   * `wait` shorter than the one that the stream was opened with covers only records that arrive within it: 0 returns
+   * only those that have already arrived. Call it again only after the promise has settled.
    */
   async next(wait = this.#waitMsDefault): Promise<LogRecord | undefined> {
     return this.#call(wait, false);
@@ -170,7 +176,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     }
   }
 
-  /** Refuses a call while another one is under way, which it must not disturb. */
+  /** Refuses a call while another one is in progress, which it must not disturb. */
   #refuseSecond(): void {
     if (this.#isReading) throw new Misuse("a log reader is already waiting for a record: await that call, or use a reader for each task");
   }
@@ -193,7 +199,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
         }
         signal?.throwIfAborted();
         if (this.#wasClosed()) continue;
-        // The service keeps the end of the wait that the stream was opened with; a shorter one is kept here.
+        // The service enforces the wait that the stream was opened with; a shorter one is enforced here.
         const isShort = wait < this.#stream.waitMs && !opened;
         const line = await this.#line(this.#stream, (isShort ? asked + wait : deadline) - performance.now());
         if (line === undefined && isShort) return undefined;
@@ -216,14 +222,14 @@ export class LogReader implements AsyncIterable<LogRecord> {
       if (typeof step === "object") return step;
       if (step === "further") continue;
       this.#end();
-      // If the stream had ended before this call, there may be records since.
+      // If the stream had ended before this call, there may be newer records.
       if (step === "idle" && opened && !capped) return undefined;
     }
   }
 
   /**
-   * Ends the stream, if one is open. A call of `next` that waits returns `undefined`, and an iteration ends. The reader can be
-   * used again.
+   * Ends the stream, if one is open. A call of `next` that waits returns `undefined`, and an iteration ends. The reader
+   * can be used again.
    */
   close(): void {
     this.#isClosed = true;
@@ -231,7 +237,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#end();
   }
 
-  /** Tells whether `close` ended the call that is under way, and ends a stream that was being opened meanwhile. */
+  /** Returns whether `close` ended the call in progress, and ends a stream that was opened meanwhile. */
   #wasClosed(): boolean {
     if (this.#isClosed) this.#end();
     return this.#isClosed;
@@ -243,14 +249,15 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#unregister();
   }
 
-  /** The end of the client does not concern a reader that has no stream and waits for nothing. */
+  /** Closing the client does not concern a reader that has no stream and is not waiting. */
   #unregister(): void {
     if (this.#stream === undefined && !this.#isReading) this.#channel.readers.delete(this);
   }
 
   /** Returns how long an attempt to open a stream may take, in milliseconds. */
   #timeoutMs(deadline: number, follows: boolean): number {
-    // Only a loss begins the time to reconnect: the first attempt, and one after a stream that has ended, have the whole timeout.
+    // Only a loss starts the time to reconnect: the first attempt, and one after a stream that ended, get the whole
+    // timeout.
     const due = follows ? (this.#lostAt ?? Infinity) + this.#reconnectMs : deadline;
     return Math.min(this.#channel.timeoutMs, Math.max(1, due - performance.now()));
   }
@@ -266,7 +273,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
     return performance.now() + pause < (this.#lostAt ?? Infinity) + this.#reconnectMs ? pause : undefined;
   }
 
-  /** Waits for what `close` and the signal end; which one it was, the caller finds out. */
+  /** Waits until `close` or the signal ends the wait; the caller determines which one did. */
   async #interruptible<T>(wait: (stop: AbortSignal) => Promise<T>): Promise<T> {
     const waiting = new AbortController();
     this.#waiting = waiting;
@@ -283,14 +290,14 @@ export class LogReader implements AsyncIterable<LogRecord> {
 
   async *[Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, undefined> {
     this.#refuseSecond();
-    // Only a stream that was opened without a wait tells where the log ends.
+    // Only a stream that was opened without a wait reports the end of the log.
     if (this.#options.follow === false) this.#end();
     this.#lostAt = undefined;
     const follows = this.#options.follow !== false;
-    // Streams that do not wait would follow each other without a pause.
+    // Streams without a wait would follow each other without a pause.
     const wait = !follows ? 0 : this.#waitMsDefault > 0 ? this.#waitMsDefault : recordWaitMs;
     try {
-      // A call begins by forgetting that the reader was closed.
+      // A call first resets the closed state of the reader.
       do {
         const record = await this.#call(wait, follows);
         if (record !== undefined) yield record;

@@ -1,10 +1,10 @@
-/** The names of the client's options: others are misspelled, and would have no effect. */
+/** The names of the client's options: any other name is misspelled, and would have no effect. */
 
 import type { OptionNames } from "./arguments.js";
 import type { BeginOptions, ClientOptions } from "./options.js";
 import type { components } from "./wire/schema.js";
 
-/** Of a client. */
+/** Options of a client. */
 export const clientNames: OptionNames<ClientOptions> = {
   apiKey: true,
   caFile: true,
@@ -20,7 +20,7 @@ export const clientNames: OptionNames<ClientOptions> = {
   fetch: true,
 };
 
-/** Of a transaction. */
+/** Options of a transaction. */
 export const beginNames: OptionNames<BeginOptions> = {
   stores: true,
   isolation: true,
@@ -33,10 +33,10 @@ export const beginNames: OptionNames<BeginOptions> = {
   signal: true,
 };
 
-/** Of a request for a status. */
+/** Options of a status request. */
 export const statusNames: OptionNames<{ fence?: boolean | undefined; waitMs?: number | undefined }> = { fence: true, waitMs: true };
 
-/** Of the declaration of a store. */
+/** Members of the declaration of a store. */
 export const declarationNames: OptionNames<components["schemas"]["StoreDeclaration"]> = {
   adaptor: true,
   adaptor_config: true,

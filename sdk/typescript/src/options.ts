@@ -15,14 +15,17 @@ export interface ClientOptions {
   readonly clientName?: string | undefined;
   /**
    * Timeout of one request, in addition to the time that the request itself may wait, in milliseconds; 30 s by default.
-   * Several endpoints share it. It bounds a read as a whole, its repetitions included.
+   * Several endpoints share it. It bounds a whole read, including its retries.
    */
   readonly timeoutMs?: number | undefined;
-  /** How long to request the outcome of a lost commit before `OutcomeUnknown`, in milliseconds; 30 s by default. */
+  /**
+   * How long to query the outcome of a lost commit before failing with `OutcomeUnknown`, in milliseconds; 30 s by
+   * default.
+   */
   readonly resolveTimeoutMs?: number | undefined;
   /**
-   * How long an endpoint may take to answer a request, beyond the time that the request may wait, while another one has not been
-   * asked: then that one is. The last one has all the time that is left. In milliseconds; 2 s by default.
+   * How long an endpoint may take to answer a request, beyond the request's own wait, before the client tries an
+   * endpoint that it has not tried yet. The last one gets all the remaining time. In milliseconds; 2 s by default.
    */
   readonly endpointTimeoutMs?: number | undefined;
   /** How long an endpoint that failed is skipped, if there are others, in milliseconds; 10 s by default. */
@@ -31,11 +34,13 @@ export interface ClientOptions {
   readonly retry?: RetryOptions | undefined;
   /** Whether a transaction sees what this client has committed to the stores that it names; true by default. */
   readonly readOwnWrites?: boolean | undefined;
-  /** Whether concurrent commits, Begins and reads of rows are sent as batches (see `Client.commit`); true by default. */
+  /**
+   * Whether concurrent commits, Begins and reads of rows are sent as batches (see `Client.commit`); true by default.
+   */
   readonly coalesce?: boolean | undefined;
   /** Called at the end of each attempt of `run`. Must not throw. */
   readonly onAttempt?: ((attempt: Attempt) => void) | undefined;
-  /** Replaces the global `fetch`, and with it `caFile`. */
+  /** Replaces the global `fetch`, and `caFile` with it. */
   readonly fetch?: ((request: Request) => Promise<Response>) | undefined;
 }
 
@@ -57,8 +62,8 @@ export interface BeginOptions {
   /** W3C trace context of the caller: sent with the commit, and kept in the log. */
   readonly traceparent?: string | undefined;
   /**
-   * Keys of rows of embedded stores, by store, to read in the same request: `Transaction.get` returns them without another
-   * request. Rows that are never fetched with `get` do not count as read.
+   * Keys of rows of embedded stores, by store, to read in the same request: `Transaction.get` returns them without
+   * another request. Rows that are never fetched with `get` do not count as read.
    */
   readonly read?: RowsToRead | undefined;
   /**
@@ -67,9 +72,9 @@ export interface BeginOptions {
    */
   readonly ranges?: RangesToRead | undefined;
   /**
-   * Ends the call: the promise is rejected with the signal's reason. `run` makes no further attempt, and does not wait for the
-   * work; if a commit has been sent, its promise is rejected with an `OutcomeUnknown` that has the reason as its cause. The reads
-   * of a transaction take a signal of their own.
+   * Ends the call: the promise is rejected with the signal's reason. `run` makes no further attempt, and does not wait
+   * for the work; if a commit has been sent, its promise is rejected with an `OutcomeUnknown` that has the reason as
+   * its cause. The reads of a transaction take a signal of their own.
    */
   readonly signal?: AbortSignal | undefined;
 }

@@ -1,4 +1,7 @@
-/** Batches of reads: joins the rows of several callers into one request, and splits the response into one part per caller. */
+/**
+ * Batches of reads: joins the rows of several callers into one request, and splits the response into one part per
+ * caller.
+ */
 
 import { headStartMs, type Bounds, type Coalescer, type Terms } from "./coalescer.js";
 import { ServerMisbehaved } from "./errors.js";
@@ -9,25 +12,25 @@ import type { components } from "./wire/schema.js";
 type WireRead = components["schemas"]["RowRead"];
 type WireRow = components["schemas"]["ReadRow"];
 
-/** What a row counts for beside its key, so that the limit in bytes limits the number of rows as well. */
+/** Bytes that a row counts for in addition to its key, so that the byte limit also bounds the number of rows. */
 const rowBytes = 128;
 
 /** Bounds of batched reads: 512 callers and 10,000 rows. */
 export const readBounds: Bounds = { inFlightMax: 2, headStartMs, itemsMax: 512, bytesMax: 10_000 * rowBytes };
 
-/** Larger reads are requests of their own: others would wait for the response, or be refused with it. */
+/** Larger reads are sent alone: other reads would wait for the response, or be refused with it. */
 export const bytesAlone = 1_000 * rowBytes;
 
 export function bytesOf(rows: readonly WireRead[]): number {
   return rows.reduce((sum, { key = "", key_b64 = "" }) => sum + rowBytes + key.length + key_b64.length, 0);
 }
 
-/** What one caller gets from a request that it shares with others: its part, or that it has to send its own. */
+/** The result of one caller of a shared request: its part, or that it has to send its own request. */
 export type Shared<T> = { readonly part: T } | "refused";
 
 /**
  * Splits the reply to a request of several callers. If the service refused it because of its content, such as rows with
- * more than 8 MiB or one invalid key, each has to send its own. Throws the error that all of them get.
+ * more than 8 MiB or one invalid key, each caller has to send its own. Throws the error that all callers get.
  */
 export function parts<Answer, Part>(reply: Reply<Answer>, count: number, apart: (answer: Answer) => Part[]): Shared<Part>[] {
   if (count > 1 && reply.kind === "problem" && [400, 413, 422].includes(reply.status)) return Array.from({ length: count }, () => "refused");
@@ -51,7 +54,7 @@ export async function submitted<Item, Part>(
 export class Union {
   /** The rows to request. */
   readonly rows: WireRead[] = [];
-  /** For each caller, where its rows are among them. */
+  /** For each caller, the places of its rows in `rows`. */
   readonly #places: number[][];
 
   /** Joins the rows of callers. A row that two callers know in different versions is requested twice. */

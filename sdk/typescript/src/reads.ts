@@ -36,8 +36,9 @@ export interface RowRead {
 }
 
 /**
- * What the snapshots of a Begin, or the rows of a read, include: `session`, what the session covers and the node has
- * acknowledged; `fresh`, everything that any node of the cluster acknowledged to any client before the call.
+ * What the snapshots of a Begin, or the rows of a read, include: `session`, the commits that the session covers and
+ * those that the node has acknowledged; `fresh`, everything that any node of the cluster acknowledged to any client
+ * before the call.
  */
 export type Consistency = components["schemas"]["Consistency"];
 
@@ -53,17 +54,17 @@ export interface ReadOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** Options of a read as a request has them. */
+/** Options of a read in their wire form. */
 export type ReadTerms = Pick<components["schemas"]["ReadRequest"], "session" | "consistency" | "wait_ms">;
 
 const readNames: OptionNames<ReadOptions> = { session: true, consistency: true, waitMs: true, signal: true };
 
-/** Returns the options of a read, if there are no others. */
+/** Checks that there are no other options, and returns the options of a read. */
 export function readOptions(options: ReadOptions): ReadOptions {
   return { ...options, signal: signalOf(options, '{ consistency: "fresh" }', readNames) };
 }
 
-/** Converts the options of a read, or of a Begin, which has more. */
+/** Converts the options of a read, or of a Begin, which has others as well. */
 export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTerms {
   return {
     ...(session === undefined ? {} : { session }),
@@ -72,10 +73,10 @@ export function readTerms({ session, consistency, waitMs }: ReadOptions): ReadTe
   };
 }
 
-/** How long the service waits for what a request must include, unless that says something else; milliseconds. */
+/** Default time that the service waits for the commits that a request must include; milliseconds. */
 const waitMsDefault = 5_000;
 
-/** Returns how long the service may wait for what a request must include, milliseconds. */
+/** Returns how long the service may wait for the commits that a request must include, milliseconds. */
 export function waitMsOf({ session, consistency, wait_ms }: ReadTerms): number {
   return wait_ms ?? (session !== undefined || consistency === "fresh" ? waitMsDefault : 0);
 }
@@ -91,8 +92,8 @@ export interface RowReads<T = JsonValue> {
   /** The epoch that the rows reflect: they include all of its commits, and none of later epochs. */
   readonly applied: string;
   /**
-   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the service is too
-   * old to return one.
+   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the
+   * service is too old to return one.
    */
   readonly session: string | undefined;
   /** One result per row, in the order of the request. */
@@ -119,18 +120,18 @@ export interface RangeRows<T = JsonValue> {
 
 /** Ranges, all read at the same epoch. */
 export interface RangeReads<T = JsonValue> {
-  /** The epoch that they reflect: all of it, and nothing of later ones. */
+  /** The epoch that they reflect: they include all of its commits, and none of later epochs. */
   readonly applied: string;
   /**
-   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the service is too
-   * old to return one.
+   * Token for a later read that must reflect this epoch or a later one, also on another node; `undefined` if the
+   * service is too old to return one.
    */
   readonly session: string | undefined;
-  /** One for each range, in the order of the request. */
+  /** One result per range, in the order of the request. */
   readonly ranges: readonly RangeRows<T>[];
 }
 
-/** What reading nothing returns, without a request: an epoch that tells nothing. */
+/** The result of reading nothing, without a request: its epoch means nothing. */
 export const nothingRead = { applied: "0", session: undefined } as const;
 
 /** Ranges of embedded stores, by store. */
@@ -143,23 +144,23 @@ export interface NamedRange {
   readonly wire: WireRange;
 }
 
-/** Returns what is given for each store. Anything else has no entries, or one for each of its characters. */
+/** Checks an object by store. Anything else would have no entries, or one per character. */
 function byStore<T extends object>(name: string, given: T): T {
   const any: unknown = given;
-  // The entries of a `Map` or a `Set` are none of its members, so it would name no store.
+  // The entries of a `Map` or a `Set` are not members, so it would name no store.
   const isObject = typeof any === "object" && any !== null && !isBytes(any) && !(any instanceof Map || any instanceof Set);
   if (isObject && !Array.isArray(any)) return given;
   throw new Misuse(`\`${name}\` must be an object by store, not ${described(any)}`);
 }
 
-/** Names the ranges that Begin reads. */
+/** Lists the ranges that Begin reads. */
 export function rangesOf(ranges: RangesToRead): NamedRange[] {
   return Object.entries(byStore("ranges", ranges)).flatMap(([store, each]) =>
     list(each, '`ranges`: a list by store, such as { kv: [{ start: "a/", end: "a0" }] },').map((range) => ({ store, range, wire: { store: named(store), ...rangeAsked(range) } })),
   );
 }
 
-/** Names a range in a request. */
+/** Converts a range to read to its wire form. */
 export function rangeAsked(range: KeyRange): WireRange {
   const { start, end, limit = rangeLimit } = checkedRange(range);
   return { ...bound("start", start), ...bound("end", end), limit: rowLimit(limit) };
@@ -167,14 +168,14 @@ export function rangeAsked(range: KeyRange): WireRange {
 
 const rangeNames: OptionNames<KeyRange> = { start: true, end: true, limit: true };
 
-/** Returns a range. A prefix in its place would be one without bounds: the whole store. */
+/** Checks a range. A prefix in its place would be a range without bounds: the whole store. */
 export function checkedRange(range: KeyRange): KeyRange {
   const given: unknown = range;
   if (typeof given === "object" && given !== null && !Array.isArray(given) && !isBytes(given)) return onlyKnown("bound of a range", range, rangeNames);
   throw new Misuse('a range such as { start: "a/", end: "a0" } was expected, not ' + JSON.stringify(given));
 }
 
-/** Rows of a range that names no limit. */
+/** Limit of a range that names none. */
 export const rangeLimit = 1000;
 
 /** Returns a string that identifies a range. */
@@ -182,7 +183,7 @@ export function rangeIdentity(store: string, range: KeyRange): string {
   return JSON.stringify([store, rangeAsked(range)]);
 }
 
-/** Writes a bound of a range; an empty or absent one is the store's. */
+/** Returns the wire form of a range's bound; an empty or absent one is the store's. */
 export function bound(name: "start" | "end", key: Key | undefined): Record<string, string> {
   if (key === undefined || key.length === 0) return {};
   return Object.fromEntries(Object.entries(keyFields(normal(key))).map(([field, text]) => [field.replace("key", name), text]));
@@ -201,10 +202,10 @@ export function rangeRows<T = JsonValue>(found: readonly components["schemas"]["
   return found.map(({ rows, more }) => ({ rows: rows.map((row) => rowOf<T>(row)), more }));
 }
 
-/** A row that was read names itself: its value is not sent. */
+/** A row that was read may be passed to read it again: its value is not sent. */
 const rowNames: OptionNames<RowRead & { readonly value?: unknown }> = { key: true, version: true, value: true };
 
-/** Names a row in a request. */
+/** Converts a row to read to its wire form. */
 export function asked(row: RowRead, store?: string): WireRead {
   const given: unknown = row;
   if (typeof given !== "object" || given === null || isBytes(given)) throw new Misuse(`a row such as { key: "a" } was expected, not ${described(given)}`);

@@ -34,8 +34,8 @@ export function retryPolicy(given: RetryOptions | undefined): RetryPolicy {
 const askedMaxMs = 30_000;
 
 /**
- * Returns the wait after the `failed`-th failed attempt, milliseconds, at least what the service asked for; `undefined`
- * if that attempt was the last.
+ * Returns the wait after the `failed`-th failed attempt, milliseconds, in addition to the wait that the service
+ * requested; `undefined` if that attempt was the last.
  */
 export function waitMs(policy: RetryPolicy, failed: number, askedMs: number): number | undefined {
   if (failed >= policy.attemptsMax) return undefined;

@@ -1,4 +1,4 @@
-/** What a client has committed, so that its later transactions see it. */
+/** The latest commits of a client, so that its later transactions see them. */
 
 import type { Committed } from "./verdict.js";
 
@@ -22,8 +22,8 @@ export class Session {
   }
 
   /**
-   * Forgets a token that the service does not know, and those of the epochs after it: its log has been replaced by one that does
-   * not reach them.
+   * Forgets a token that the service does not know, and those of the epochs after it: its log was replaced by one that
+   * does not reach them.
    */
   forget(token: string): void {
     const refused = [...this.#latest.values()].find((known) => known.token === token);

@@ -1,4 +1,4 @@
-/** State images: the rows of a store at a position of its log, from which a copy that has no position begins. */
+/** State images: the rows of a store at a position of its log, from which a new copy starts. */
 
 import { signalOf, type OptionNames } from "./arguments.js";
 import { Bound, leftMs } from "./bound.js";
@@ -14,7 +14,7 @@ import type { components } from "./wire/schema.js";
 /** Where a store's state is: in the rows of the image, in the store's own storage, or only in its log. */
 export type StateKind = "rows" | "storage" | "log";
 
-/** A line of an image that is no row: the first one, `state`, or the last one, `end` or `failed`. */
+/** A line of an image that is not a row: the first one, `state`, or the last one, `end` or `failed`. */
 interface StateEvent {
   readonly event?: string;
   readonly kind?: StateKind;
@@ -34,7 +34,7 @@ export interface StateOptions {
 
 const stateNames: OptionNames<StateOptions> = { signal: true };
 
-/** @internal Requests an image, until the service is available or the timeout is over. */
+/** @internal Requests an image, until the service is available or the timeout has elapsed. */
 export async function stateOf<T>(channel: Channel, store: string, options: StateOptions): Promise<StateImage<T>> {
   const signal = signalOf(options, "{ signal }", stateNames);
   const path = segment(store);
@@ -45,7 +45,7 @@ export async function stateOf<T>(channel: Channel, store: string, options: State
     try {
       stream = await channel.openState(path, leftMs([bound]), signal);
       const line = await firstLine(channel, stream, bound);
-      // What ends the image listens from its creation on.
+      // The image itself listens to the signal once it is created.
       signal?.throwIfAborted();
       channel.throwIfClosed();
       if (line === undefined) throw new Unavailable("the state image has no first line");
@@ -59,7 +59,10 @@ export async function stateOf<T>(channel: Channel, store: string, options: State
   }
 }
 
-/** Waits for the first line of an image. The signal and the end of the client end the stream, which its caller tells apart. */
+/**
+ * Waits for the first line of an image. The signal and the end of the client end the stream; the caller distinguishes
+ * them.
+ */
 async function firstLine(channel: Channel, stream: LineStream, bound: Bound): Promise<string | undefined> {
   const closable = { close: (): void => { stream.close(); } };
   const unlisten = onAbort(bound.signal, closable.close);
@@ -76,18 +79,18 @@ async function firstLine(channel: Channel, stream: LineStream, bound: Bound): Pr
 
 /**
  * The rows of a store as they were at `lsn`, read from a stream with `for await`, once. Continue with the log:
- * `client.log(store, { after: image.lsn, log: image.log })`. An image that is cut short is an error of the iteration.
+ * `client.log(store, { after: image.lsn, log: image.log })`. An image that is cut short makes the iteration throw.
  */
 export class StateImage<T = JsonValue> implements AsyncIterable<Row<T>> {
   /** Only `rows` has rows here. A store with a storage of its own has them there, at `lsn` or later. */
   readonly kind: StateKind;
   /** Position in the log that the rows reflect: `after` of `LogOptions`. */
   readonly lsn: string;
-  /** The log that `lsn` is a position of: `log` of `LogOptions`. */
+  /** The log that `lsn` belongs to: `log` of `LogOptions`. */
   readonly log: string;
   readonly #channel: Channel;
   readonly #stream: LineStream;
-  /** What the end of the client calls. */
+  /** Called when the client is closed. */
   readonly #closable = { close: (reason: Misuse): void => { this.#end(reason); } };
   readonly #unlisten: () => void;
   /** Why no more rows can be read. */
@@ -159,7 +162,7 @@ function parsed(line: string): StateEvent {
     const found: unknown = JSON.parse(line);
     if (typeof found === "object" && found !== null) return found;
   } catch {
-    // The text is the same.
+    // Falls through: both cases have the same error.
   }
   throw new ServerMisbehaved("a line of the state image cannot be parsed");
 }

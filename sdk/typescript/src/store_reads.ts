@@ -1,4 +1,4 @@
-/** Reads of embedded stores: batches them, and repeats them until they include what they must. */
+/** Reads of embedded stores: batches them, and repeats them until they include the required commits. */
 
 import { list } from "./arguments.js";
 import { Bound, leftMs } from "./bound.js";
@@ -53,7 +53,7 @@ export class StoreReads {
     this.#coalescer = coalesces ? new Coalescer(readBounds, (items) => this.#send(items)) : undefined;
   }
 
-  /** Reads rows, which other reads may share a request with. */
+  /** Reads rows, possibly in a request that other reads share. */
   async rows<T>(store: string, rows: readonly RowRead[], options: ReadOptions): Promise<RowReads<T>> {
     const own = { store: segment(store), rows: list(rows, "a list of rows").map((row) => asked(row)) };
     const checked = readOptions(options);
@@ -69,8 +69,9 @@ export class StoreReads {
   }
 
   /**
-   * Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of the store:
-   * the range is compared with what was written after that, so older rows must not be returned.
+   * Reads rows of a range, as many as the service returns at once. A transaction names its session and its snapshot of
+   * the store: the commit compares the range with later writes only, so rows older than the snapshot must not be
+   * returned.
    */
   async page<T = JsonValue>(store: string, range: KeyRange, options: ReadOptions, snapshot?: string): Promise<RowPage<T>> {
     const { applied, ranges } = await this.ranges<T>(store, [range], options, snapshot);
@@ -93,16 +94,16 @@ export class StoreReads {
     return parts(reply, items.length, ({ rows, ...rest }) => union.apart(rows ?? []).map((own) => ({ ...rest, rows: own })));
   }
 
-  /** Makes one request. The signal of a single caller ends it; others still wait for a request that they share. */
+  /** Makes one request. The signal of its only caller ends it; other callers still wait for a shared one. */
   async #read(store: string, body: ReadRequest, bounds: readonly Bound[]): Promise<Reply<ReadResponse>> {
     const stop = bounds.length === 1 ? bounds[0]?.signal : undefined;
     return this.#channel.ask((signal, wire) => wire.POST("/v1/stores/{store}/rows/read", { params: { path: { store } }, body, signal }), waitMsOf(body), leftMs(bounds), stop);
   }
 
   /**
-   * Repeats a read while the service is unavailable, or has not applied the epoch that it must include: by default that of this
-   * client's latest commit to the store. A node that lags gets its token and waits for it, unless the caller named one. The
-   * timeout bounds all attempts together.
+   * Repeats a read while the service is unavailable, or has not applied the epoch that it must include: by default that
+   * of this client's latest commit to the store. A lagging node gets the commit's token and waits for it, unless the
+   * caller named one. The timeout bounds all attempts together.
    */
   async #current<T extends { applied: string }>(
     store: string,
@@ -123,7 +124,7 @@ export class StoreReads {
         throw new Unavailable(`${this.#channel.endpoint} has applied epoch ${found.applied} of store ${store}, not yet ${wanted}`);
       } catch (error) {
         if (own !== undefined && error instanceof ClientMistake && error.code === sessionUnknown) {
-          // The log that had this client's commits has been replaced.
+          // The log that contained this client's commits was replaced.
           this.#session?.forget(own);
           own = undefined;
           continue;
@@ -134,8 +135,8 @@ export class StoreReads {
   }
 
   /**
-   * Returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several endpoints, one
-   * that is asked after another may not have applied it yet.
+   * Returns the epoch of this client's latest commit to a store, if reads have to be compared with it: with several
+   * endpoints, the one that serves the read may not have applied it yet.
    */
   #ownEpoch(store: string): bigint | undefined {
     return this.#channel.isSingle ? undefined : this.#session?.epoch(store);

@@ -35,8 +35,8 @@ export interface PreparedCommit {
 /** Options of a commit. */
 export interface CommitOptions {
   /**
-   * Ends the wait for the verdict. If the commit has not been sent, it never is, and the promise is rejected with the signal's
-   * reason; otherwise with an `OutcomeUnknown` that has it as its cause.
+   * Ends the wait for the verdict. If the commit has not been sent, it never is, and the promise is rejected with the
+   * signal's reason; otherwise with an `OutcomeUnknown` that has it as its cause.
    */
   readonly signal?: AbortSignal | undefined;
 }
@@ -57,7 +57,7 @@ interface Seen {
   readonly version: string | undefined;
   /** Known only for rows that were read through this transaction. */
   readonly value: JsonValue | undefined;
-  /** Seen by a scan, which has observed its range as well. */
+  /** Whether a scan read the row: it has observed its range as well. */
   readonly inRange?: boolean;
 }
 
@@ -86,13 +86,13 @@ export class Transaction {
   /** The stores that Begin named; absent for all stores of the namespace. */
   readonly #stores: readonly string[] | undefined;
   readonly #epoch: string | undefined;
-  /** Token of what the snapshots include. */
+  /** Token of the commits that the snapshots include. */
   readonly #session: string | undefined;
   /** First reads; later reads of a row return the same. By store, then by the key's identity. */
   readonly #reads = new Map<string, Map<string, Seen>>();
-  /** Rows that were read ahead, and are no reads until `get` returns them. */
+  /** Prefetched rows, which do not count as read until `get` returns them. */
   readonly #fetched = new Map<string, Map<string, Seen>>();
-  /** Ranges that were read ahead, and are no reads until `scan` returns them. */
+  /** Prefetched ranges, which do not count as read until `scan` returns them. */
   readonly #fetchedRanges = new Map<string, RangeRows>();
   readonly #writes = new Map<string, Map<string, Written>>();
   readonly #ranges = new Map<string, components["schemas"]["Range"]>();
@@ -100,9 +100,12 @@ export class Transaction {
   #reading = 0;
   /** Calls of `commit` that have not ended. */
   #committing = 0;
-  /** Why there must be no further reads and writes: no verdict would cover them. */
+  /** Why further reads and writes are refused: no verdict would cover them. */
   #closed: string | undefined;
-  /** Whether some commit of the transaction may have been taken. It stays closed then, whatever a repeated one ends with. */
+  /**
+   * Whether a commit of the transaction may have been accepted. The transaction then stays closed, whatever the result
+   * of a repeated commit.
+   */
   #inDoubt = false;
 
   /** @internal */
@@ -119,8 +122,8 @@ export class Transaction {
   }
 
   /**
-   * Reads a row of an embedded store, own writes included. Later reads of the row return the same, after the verdict as well;
-   * a row that was not read before it is a `Misuse` then.
+   * Reads a row of an embedded store, own writes included. Later reads of the row return the same, after the verdict as
+   * well; a row that was not read before it is a `Misuse` then.
    */
   async get<T = JsonValue>(store: string, key: Key, options: SignalOptions = {}): Promise<Row<T> | undefined> {
     const signal = signalOf(options, "{ signal }", signalNames);
@@ -149,8 +152,8 @@ export class Transaction {
   }
 
   /**
-   * Reads rows of an embedded store as `get` does, in one request for all that are not known yet; at most 10,000 with
-   * values of at most 8 MiB. The results have the order of the keys.
+   * Reads rows of an embedded store as `get` does, with one request for all rows that are not known yet; at most 10,000
+   * with values of at most 8 MiB. The results have the order of the keys.
    */
   async getMany<T = JsonValue>(store: string, keys: readonly Key[], options: SignalOptions = {}): Promise<(Row<T> | undefined)[]> {
     const signal = signalOf(options, "{ signal }", signalNames);
@@ -190,7 +193,7 @@ export class Transaction {
     return found;
   }
 
-  /** Tells whether `get` needs no request. */
+  /** Returns whether `get` needs no request. */
   #knows(store: string, id: string): boolean {
     const own = this.#writes.get(store)?.get(id)?.write;
     const seen = this.#reads.get(store)?.get(id);
@@ -199,8 +202,9 @@ export class Transaction {
   }
 
   /**
-   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer rows mean that the range
-   * has no more. Observes the part of the range that was read. Without `end` the range extends to the end of the store.
+   * Reads at most `limit` rows of `start..end` of an embedded store, own writes included; fewer rows mean that the
+   * range has no more. Observes the part of the range that was read. Without `end` the range extends to the end of the
+   * store.
    */
   async scan<T = JsonValue>(store: string, range: KeyRange = {}, options: SignalOptions = {}): Promise<Row<T>[]> {
     const signal = signalOf(options, "{ signal }", signalNames);
@@ -255,7 +259,7 @@ export class Transaction {
     return written.filter(([, { key }]) => !isBefore(key, start) && (end === undefined || isBefore(key, end)));
   }
 
-  /** Counts the rows of a range of which these were found, own writes included. */
+  /** Counts the rows of a range: the rows found, and own writes. */
   #count(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): number {
     let count = found.size;
     for (const [id, { write }] of this.#writtenIn(store, start, end)) {
@@ -265,7 +269,7 @@ export class Transaction {
     return count;
   }
 
-  /** Lists the keys of a range of which these rows were found, own writes included, in order. */
+  /** Lists the keys of a range in order: the rows found, and own writes. */
   #keysIn(store: string, found: ReadonlyMap<string, Row>, start: Key, end: Key | undefined): Key[] {
     const keys = new Map([...found].map(([id, { key }]) => [id, key]));
     const written = this.#writtenIn(store, start, end);
@@ -277,8 +281,8 @@ export class Transaction {
   }
 
   /**
-   * Records that the engine has read a row in its own storage: its version, or that it is absent (no version). The first
-   * observation of a row counts.
+   * Records that the engine has read a row in its own storage: its version, or that it is absent (no version). The
+   * first observation of a row counts.
    */
   observe(store: string, key: Key, version?: string): void {
     this.#mustBeOpen();
@@ -337,15 +341,16 @@ export class Transaction {
     return this.#reads.size === 0 && this.#ranges.size === 0;
   }
 
-  /** What the transaction has read: equal for two transactions that read the same versions of the same rows. @internal */
+  /** The transaction's read set: equal for two transactions that read the same versions of the same rows. @internal */
   get versionsRead(): string {
     const read = [...this.#reads].flatMap(([store, rows]) => [...rows].map(([id, { version }]) => JSON.stringify([store, id, version])));
     return read.sort().join();
   }
 
   /**
-   * Asks for the verdict. If the reply is lost, the verdict is requested by the transaction's id. From the call on, further
-   * writes, and reads of further rows, are a `Misuse`, unless every commit ends with an error that tells that nothing was decided.
+   * Requests the verdict. If the reply is lost, the verdict is queried by the transaction's id. From the call on,
+   * further writes and reads of further rows are a `Misuse`, unless every commit ends with an error that means that
+   * nothing was decided.
    */
   async commit(options: CommitOptions = {}): Promise<Verdict> {
     const signal = signalOf(options, "{ signal }", commitNames);
@@ -363,7 +368,7 @@ export class Transaction {
     }
   }
 
-  /** @internal Creates the last commit request: there are no reads and writes from now on, whatever it ends with. */
+  /** @internal Creates the last commit request: further reads and writes are refused, whatever its result. */
   closed(): PreparedCommit {
     const prepared = this.prepare();
     this.#closed ??= beingCommitted;
@@ -377,7 +382,7 @@ export class Transaction {
     return verdict;
   }
 
-  /** Refuses a store that the service would refuse in the commit, after all of the work. */
+  /** Refuses a store that the service would refuse only in the commit, after all of the work. */
   #mustBeNamed(store: string): void {
     if (this.#stores?.includes(named(store)) === false) {
       throw new Misuse(`Begin did not name the store \`${store}\`: add it to \`stores\` (${this.#stores.join(", ")})`);
@@ -388,19 +393,19 @@ export class Transaction {
     if (this.#closed !== undefined) throw new Misuse(this.#closed);
   }
 
-  /** Tells whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing. */
+  /** Returns whether the transaction would commit now if it were alone; its verdict if it has one. Changes nothing. */
   async validate(): Promise<TxnOutcome> {
     return this.#client.validate(this.prepare());
   }
 
-  /** Aborts the transaction at the service, and returns its verdict. Not needed to give up. */
+  /** Aborts the transaction at the service, and returns its verdict. Not needed before dropping the transaction. */
   async abort(): Promise<Verdict> {
     return this.decided(await this.#client.abort(this.id));
   }
 
   /** Creates the commit request, for example for `Client.batch`. All reads must have finished. */
   prepare(): PreparedCommit {
-    // The commit would not name the read, so nothing would protect what the caller makes of it.
+    // The commit would not name the read, so its result would be unprotected.
     if (this.#reading > 0) throw new Misuse("a read of the transaction has not finished: await it before the commit");
     const request: CommitRequest = { isolation: this.isolation };
     if (Object.keys(this.snapshots).length > 0) request.snapshots = { ...this.snapshots };
@@ -429,10 +434,11 @@ export class Transaction {
   }
 
   /**
-   * Tells whether the commit has to name a row that was read. At `serializable`, a range is compared with all writes since
-   * the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The other levels
-   * need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is an update of it.
-   * A row that is written is always named: in a store of declared existence, that it was read tells that it exists.
+   * Returns whether the commit has to name a row that was read. At `serializable`, a range is compared with all writes
+   * since the snapshot, those of the commit's own epoch included, so the rows of a scan would be checked twice. The
+   * other levels need them: `repeatable-read` compares no ranges, and at `snapshot`, an `add` to a row that was read is
+   * an update of it. A written row is always named: in a store of declared existence, the read is evidence that the row
+   * exists.
    */
   #mustBeSent(store: string, id: string, { inRange }: Seen): boolean {
     return this.#writes.get(store)?.has(id) === true || inRange !== true || this.isolation !== "serializable";
@@ -465,9 +471,9 @@ export class Transaction {
 const beingCommitted =
   "the commit of the transaction is under way, or its outcome is unknown: no verdict would cover this read or write, so await reads and writes before";
 
-/** Tells whether a commit that ended with this error has not been taken. */
+/** Returns whether a commit that ended with this error was not accepted. */
 function isUndecided(error: unknown, signal: AbortSignal | undefined): boolean {
-  // `body_mismatch`: an earlier commit with another body has been taken.
+  // `body_mismatch`: an earlier commit with another body was accepted.
   if (error instanceof ClientMistake) return error.code !== "body_mismatch";
   return error instanceof Unavailable || error instanceof Misuse || (signal?.aborted === true && error === signal.reason);
 }
@@ -482,7 +488,7 @@ function bucket<T>(rows: Map<string, Map<string, T>>, store: string): Map<string
   return found;
 }
 
-/** Makes a row that belongs to the caller, who may change it: the transaction keeps its own for later reads and the commit. */
+/** Makes a row for the caller, which may change it: the transaction keeps its own for later reads and the commit. */
 function row<T>(key: Key, version: string | undefined, value: JsonValue | undefined): Row<T> | undefined {
   if (value === undefined) return undefined;
   return { key: typeof key === "string" ? key : new Uint8Array(key), version, value: fresh(value) as T };

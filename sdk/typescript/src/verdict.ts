@@ -37,17 +37,17 @@ export interface Aborted {
   /** Epoch that decided it. */
   readonly epoch: string;
   /**
-   * `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on. A newer service may have reasons
-   * that this client does not know.
+   * `read_conflict`, `write_conflict`, `range_conflict`, `row_exists`, `row_missing` and so on. A newer service may
+   * have reasons that this client does not know.
    */
   readonly reason: string;
   /** With reason `plugin`: the code that the isolation validator returned. */
   readonly pluginCode: number | undefined;
   /** Whether the same work on fresh reads, under a new id, may commit. */
   readonly retryable: boolean;
-  /** How long to wait before that, milliseconds. */
+  /** Wait before that attempt, milliseconds. */
   readonly retryAfterMs: number;
-  /** What defeated it. */
+  /** The rows and ranges that defeated it. */
   readonly conflicts: readonly Conflict[];
   /** Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost. */
   readonly replayed: boolean;
@@ -55,17 +55,17 @@ export interface Aborted {
   readonly traceparent: string | undefined;
 }
 
-/** A verdict; `status` tells which. */
+/** A verdict, distinguished by its `status`. */
 export type Verdict = Committed | Aborted;
 
-/** One thing that defeated a transaction. */
+/** A row or range that defeated a transaction. */
 export interface Conflict {
   readonly store: string;
   /** The row's key, or the range's start. */
   readonly key: Key;
   /** The range's end; `undefined` if it extends to the end of the store, and for a row. */
   readonly end: Key | undefined;
-  /** Of a range: the first row in it that the winner wrote, as far as the server remembers. */
+  /** For a range: the first row in it that the winner wrote, if the server still remembers. */
   readonly row: Key | undefined;
   /** Which operation lost: `read`, `range` or `write`. */
   readonly op: string;
@@ -75,7 +75,7 @@ export interface Conflict {
   readonly readVersion: string | undefined;
   /** Version that the row has now. */
   readonly currentVersion: string | undefined;
-  /** The transaction that won, as far as the server remembers. */
+  /** The transaction that won, if the server still remembers. */
   readonly byTxn: string | undefined;
 }
 
@@ -142,8 +142,8 @@ export function verdict(reply: Reply<TxnOutcome>): Verdict {
 }
 
 /**
- * Returns the verdict of a commit. The commit was taken if the service has answered without an error: if the answer cannot be
- * understood, another request for its status would get the same.
+ * Returns the verdict of a commit. The commit was accepted if the service answered without an error: if the answer
+ * cannot be understood, a status request would get the same answer.
  */
 export function decided(txnId: string, reply: Reply<TxnOutcome>): Verdict {
   try {

@@ -4,7 +4,7 @@ import { Misuse } from "./errors.js";
 import { sum, type JsonValue } from "./json.js";
 import type { components } from "./wire/schema.js";
 
-/** What a write does to its row. */
+/** The operation of a write on its row. */
 export type WriteOp = components["schemas"]["WriteOp"];
 
 /** The merged operation on a row. */
@@ -12,20 +12,20 @@ export interface PendingWrite {
   readonly op: WriteOp;
   /** Absent for a delete. */
   readonly value: JsonValue | undefined;
-  /** Of an add: what it adds to if the row is missing. */
+  /** Value that an add starts from if the row is missing. */
   readonly or?: number | undefined;
 }
 
-/** Returns what an add leaves in a row, given the row's value. */
+/** Returns the value that an add leaves in a row, given the row's value. */
 export function addedTo(row: JsonValue | undefined, add: PendingWrite): number {
   if (row === undefined && add.or === undefined) throw new Misuse("the transaction adds to a row that is missing: pass `or` to create it");
   return sum(row === undefined ? add.or : row, add.value);
 }
 
-/** What is known of the row before the transaction. */
+/** Known state of the row before the transaction. */
 export type Known = "present" | "absent" | "unread";
 
-/** Merges a further operation into the one before; `undefined` if nothing is left to do. */
+/** Merges another operation into the preceding one; `undefined` if nothing is left to do. */
 export function merge(before: PendingWrite | undefined, next: PendingWrite, row: Known): PendingWrite | undefined {
   if (before === undefined) return next;
   const written = before.op !== "delete";
@@ -59,7 +59,7 @@ export function merge(before: PendingWrite | undefined, next: PendingWrite, row:
   }
 }
 
-/** Returns how a row is written that is replaced after a write. */
+/** Returns the operation that replaces a row after a preceding write. */
 function replaced(before: PendingWrite): WriteOp {
   if (before.op !== "add") return before.op;
   return before.or === undefined ? "update" : "put";

@@ -29,7 +29,7 @@ async function end(commit: Promise<Verdict>): Promise<string> {
   }
 }
 
-/** Uses a client that has as many requests in flight as it may; `release` answers the requests in flight. */
+/** Uses a client with the maximum number of requests in flight; `release` answers the requests in flight. */
 async function withAllFlightsTaken(
   use: (client: Client, service: HoldingService, release: () => void) => Promise<void>,
   options: ClientOptions = {},
@@ -77,7 +77,7 @@ test("a batch never contains the same id twice", async () => {
     const other = prepared(client);
     const ends = [twice, twice, other].map((one) => end(client.commit(one)));
     release();
-    // Both are in flight at the same time, and may arrive in any order.
+    // Both requests are in flight at the same time, and may arrive in any order.
     let first = await service.request(commitBounds.inFlightMax);
     let second = await service.request(commitBounds.inFlightMax + 1);
     if (second.batch) [first, second] = [second, first];
@@ -185,7 +185,7 @@ test("commits that write nothing share no batch with those that write", async ()
       assert.deepEqual(sent, ids(commits));
       answer(200, lines(sent.map(committed)));
     };
-    // No request of their own kind is in flight, so the first leaves at once.
+    // No request of their own kind is in flight, so the first is sent at once.
     const reading = reads.map((one) => end(client.commit(one)));
     const writing = writes.map((one) => end(client.commit(one)));
     await answered(0, reads.slice(0, 1));

@@ -1,4 +1,4 @@
-/** Commits whose response does not tell what became of them: they are resolved by their ids. */
+/** Commits whose response does not determine their outcome: they are resolved by their ids. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -62,6 +62,6 @@ test("commits of a batch that an endpoint could not decide are sent again within
   const results = await client.batch(Array.from({ length: count }, () => prepared(client)));
   const took = performance.now() - begun;
   assert.ok(took < 60_000, `${took} ms`);
-  // One that was not sent again was not taken in.
+  // A commit that was not resent was not accepted.
   assert.ok(results[0] instanceof OutcomeUnknown && results.at(-1) instanceof Unavailable);
 });

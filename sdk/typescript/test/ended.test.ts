@@ -26,7 +26,7 @@ const late: Record<string, (txn: Transaction) => unknown> = {
 };
 
 async function rejects(txn: Transaction, use: (txn: Transaction) => unknown, text: string): Promise<void> {
-  // Some throw at once, some reject.
+  // Some throw at once, others reject.
   await assert.rejects(async () => { await use(txn); }, misuse(text));
 }
 
@@ -113,7 +113,7 @@ test("work that writes after its end is a misuse, also between two requests of i
       if (kind === "begin") return begun(before);
       if (before > 0) return committed();
       write();
-      // After the refusal has arrived, and while the second request is not sent yet.
+      // After the refusal arrived, but before the second request is sent.
       setTimeout(write, 50);
       return [503, { ...(overloaded[1] as object), retry_after_ms: 200 }];
     },

@@ -9,7 +9,7 @@ import { Endpoints } from "../src/endpoints.js";
 import { Client, ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "../src/index.js";
 import { clientOf, commits, committed, endpoint, kindOf, prepared, problem, refused, works } from "./scripted_endpoints.js";
 
-/** The URL of an endpoint that nobody listens on. A closed port of 127.0.0.1 may be that of the next server. */
+/** The URL of an endpoint without a listener. A closed port of 127.0.0.1 may be reused by the next server. */
 async function dead(): Promise<string> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.2", resolve));
@@ -20,7 +20,7 @@ async function dead(): Promise<string> {
 
 test("a dead endpoint is passed over and the next one stays in use", async () => {
   const [first, second] = [await dead(), await endpoint(works)];
-  // As in the variable `TRIBUNAL_URL`.
+  // As in the environment variable `TRIBUNAL_URL`.
   const client = new Client(`${first}, ${second.url}/`);
   assert.equal(client.endpoint, first);
   await client.begin({ stores: ["kv"] });
@@ -31,7 +31,7 @@ test("a dead endpoint is passed over and the next one stays in use", async () =>
 
 test("an unavailable endpoint is left until its cool-down has passed", async () => {
   const first = await endpoint((kind, ids, before) => (before === 0 ? refused(503, "stopping") : works(kind, ids)));
-  // The second one fails at its third request.
+  // The second endpoint fails at its third request.
   const second = await endpoint((kind, ids, before) => (before < 2 ? works(kind, ids) : refused(503, "unavailable")));
   const third = await endpoint(works);
   const client = clientOf([first.url, second.url, third.url], { endpointCoolDownMs: 3_600_000 });
@@ -150,7 +150,7 @@ test("the timeout is shared by the endpoints", async () => {
 });
 
 test("commits of a batch without an outcome are sent elsewhere", async () => {
-  // The first of a batch is decided, the second was not taken in, and of the third nothing is known.
+  // The first of a batch is decided, the second was not accepted, and the third one's outcome is unknown.
   const first = await endpoint((kind, ids) =>
     kind === "batch" && ids.length === 3
       ? {
@@ -164,8 +164,8 @@ test("commits of a batch without an outcome are sent elsewhere", async () => {
   );
   const second = await endpoint(works);
   const client = clientOf([first.url, second.url]);
-  // The first commit goes alone; what comes while it is in flight is a batch. The clock stands still meanwhile: after the head
-  // start, which is short, the second commit would go alone as well.
+  // The first commit is sent alone; the commits that arrive while it is in flight form a batch. The clock is stopped
+  // meanwhile: after the short head start, the second commit would be sent alone as well.
   const now = performance.now();
   const clock = mock.method(performance, "now", () => now);
   const sent = [0, 1, 2, 3].map(async () => commits(client));
@@ -215,7 +215,7 @@ test("an endpoint that failed for another call is passed over until its cool-dow
   t.mock.method(performance, "now", () => now);
   const endpoints = new Endpoints("http://a:1, http://b:2/,http://c:3,http://a:1", 1000, 1000);
   assert.deepEqual(endpoints.urls, ["http://a:1", "http://b:2", "http://c:3"]);
-  // A log reader, for example, that is still connected to the second one.
+  // For example, a log reader that is still connected to the second one.
   endpoints.failed(1);
   assert.equal(endpoints.inUse, 0);
   now += 600;
@@ -224,7 +224,7 @@ test("an endpoint that failed for another call is passed over until its cool-dow
   now += 500;
   endpoints.failed(2);
   assert.equal(endpoints.inUse, 1, "unlike the first one, it has rested");
-  // Of three that have failed, the first that answers is used.
+  // Of three failed endpoints, the first to answer is used.
   endpoints.failed(1);
   endpoints.works(0);
   assert.equal(endpoints.inUse, 0);
@@ -232,7 +232,7 @@ test("an endpoint that failed for another call is passed over until its cool-dow
 
 test("a read waits for the client's own commits", async () => {
   const first = await endpoint((kind, ids, before) => (before === 0 ? works(kind, ids) : refused(503, "stopping")));
-  // The commit is of epoch 9.
+  // The commit belongs to epoch 9.
   const second = await endpoint((_, __, before) => [200, { applied: String(8 + before), rows: [{ store: "kv", key: "n", value: 1, version: "5" }] }]);
   const client = clientOf([first.url, second.url]);
   await commits(client);

@@ -1,4 +1,7 @@
-/** Iterations that follow a log, and calls of `next`, while no endpoint answers: how long they go on, and what ends them. */
+/**
+ * Iterations that follow a log, and calls of `next`, while no endpoint answers: how long they continue, and what ends
+ * them.
+ */
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -37,7 +40,7 @@ async function stopped(server: Server): Promise<number> {
   return port;
 }
 
-/** Iterates, and tells how many records came. */
+/** Iterates, and returns the number of records. */
 async function followed(reader: LogReader): Promise<number> {
   let count = 0;
   for await (const { lsn } of reader) if (lsn !== "") count++;

@@ -26,7 +26,7 @@ function prepared(client: Client): PreparedCommit {
   return { ...txn.prepare(), txnId: uuidv7() };
 }
 
-/** Uses a client with one request in flight, and three commits that came later. */
+/** Uses a client with one request in flight and three later commits. */
 async function withThreeQueued(use: (service: HoldingService, ids: string[], statuses: Promise<string>[]) => Promise<void>): Promise<void> {
   const service = await HoldingService.start();
   try {
@@ -46,7 +46,7 @@ async function withThreeQueued(use: (service: HoldingService, ids: string[], sta
 test("commits gather while a request is not slow", async () => {
   setHeadStart(anHour);
   await withThreeQueued(async (service, ids, statuses) => {
-    // Long enough for a request that is sent at once.
+    // Long enough for an immediate request.
     await new Promise((resolve) => setTimeout(resolve, 50));
     assert.equal(service.held.length, 1, "no request beside one that is not slow");
     service.held[0]?.answer(200, JSON.stringify(committed(service.held[0].ids[0] ?? "")));
@@ -70,7 +70,7 @@ test("a second request follows a slow one", async () => {
   });
 });
 
-// Otherwise batches alternate between two halves of the callers.
+// Otherwise batches would alternate between two halves of the callers.
 test("callers that were just answered are in the next batch", async () => {
   const sizes: number[] = [];
   const coalescer = new Coalescer<number, number>({ inFlightMax: 2, headStartMs: anHour, itemsMax: 100, bytesMax: 100 }, async (items) => {
@@ -131,7 +131,7 @@ async function withCounting(use: (proxied: string, inFlightMax: () => number) =>
         const body: Buffer[] = [];
         for await (const chunk of reply) body.push(chunk as Buffer);
         await new Promise((resolve) => setTimeout(resolve, 2));
-        // Before the reply leaves: the client may send its next request as soon as it has it.
+        // Before the reply is sent: the client may send its next request as soon as it receives it.
         inFlight -= counts;
         response.writeHead(reply.statusCode ?? 0, reply.headers).end(Buffer.concat(body));
       })();

@@ -1,4 +1,4 @@
-/** A service that holds requests of commits back until it is told to answer, and records what arrived. */
+/** A service that holds commit requests back until the test answers them, and records them. */
 
 import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
@@ -6,9 +6,9 @@ import type { AddressInfo } from "node:net";
 
 import type { TxnOutcome } from "../src/index.js";
 
-/** A request of commits as it arrived. */
+/** A commit request as it arrived. */
 export interface Held {
-  /** Whether it came by the route of batches. */
+  /** Whether it used the batch route. */
   readonly batch: boolean;
   readonly traceparent: string | undefined;
   readonly ids: readonly string[];
@@ -17,7 +17,7 @@ export interface Held {
 }
 
 export class HoldingService {
-  /** The requests of commits, in order of arrival. */
+  /** The commit requests, in order of arrival. */
   readonly held: Held[] = [];
   readonly #server = createServer((request, response) => {
     void this.#arrived(request, response);
@@ -34,7 +34,7 @@ export class HoldingService {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
-  /** Waits for the request of this number, from 0. */
+  /** Waits for the request with this number, from 0. */
   async request(number: number): Promise<Held> {
     for (;;) {
       const held = this.held[number];

@@ -77,7 +77,7 @@ test("readRows revalidates a cached row", async () => {
   const won = await put(client, key, 2);
   const [row] = (await client.readRows<number>("kv", cached)).rows;
   assert.deepEqual(row, { status: "found", row: { key, value: 2, version: won.version } });
-  // A row that was read names itself.
+  // A row that was read can be passed to read it again.
   const page = await client.rows("kv", { start: key, limit: 1 });
   assert.deepEqual((await client.readRows("kv", page.rows)).rows, [{ status: "unchanged", version: won.version }]);
 });
@@ -124,7 +124,7 @@ test("ranges are read by Begin and outside transactions", async () => {
   assert.equal((await scanned.scan("kv", all)).length, 4, "own writes included");
   assert.equal((await part.scan("kv", two)).length, 2);
   await put(client, `${prefix}a/35`, 1);
-  // Only a range that was scanned, and as far as it was, belongs to what a transaction has read.
+  // Only the scanned part of a range belongs to the read set of a transaction.
   for (const txn of [unused, part]) {
     txn.put("kv", `${prefix}c`, 1);
     assert.equal(await reasonOf(txn), "committed");

@@ -14,21 +14,21 @@ import { certificate, type Certificate } from "./scripted.js";
 
 const log = "8f14e45fceea167a5a36dedd4bea2543";
 
-/** What the service does with one request. */
+/** The service's reaction to one request. */
 interface Script {
   /** Refuses. */
   readonly refuse?: readonly [status: number, code: string];
   /** Streams these pieces, each a packet of its own if possible. */
   readonly pieces?: readonly string[];
-  /** Further pieces, once they are there. */
+  /** Further pieces, once they are available. */
   readonly later?: Promise<readonly string[]>;
-  /** What it does then; it ends the stream by default. */
+  /** What it does afterwards; by default it ends the stream. */
   readonly then?: "break" | "stay";
 }
 
 interface Service {
   readonly asked: string[];
-  /** Bytes that were handed to connections. */
+  /** Bytes written to connections. */
   written: number;
   readonly reader: (options?: LogOptions) => LogReader;
 }

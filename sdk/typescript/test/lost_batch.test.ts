@@ -51,7 +51,7 @@ test("the outcomes of a lost batch have one deadline", async () => {
   let asked = 0;
   const results = await lost({ resolveTimeoutMs: 300, timeoutMs: 1000 }, (id, response) => {
     asked++;
-    // In flight until the deadline is over.
+    // In flight until the deadline has passed.
     setTimeout(() => {
       response.writeHead(200, { "content-type": "application/json" });
       response.end(JSON.stringify({ status: "in_flight", txn_id: id }));

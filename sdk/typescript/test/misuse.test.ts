@@ -10,15 +10,15 @@ import { begun, certificate, committed, start } from "./scripted.js";
 
 const nowhere = "http://127.0.0.1:1";
 
-/** What a caller without types may pass. */
+/** A value that a caller without types may pass. */
 const wrong = <T>(value: unknown): T => value as T;
 
-/** Tells whether an error is a misuse whose message has this. */
+/** Returns whether an error is a misuse whose message contains this. */
 const misuse = (text: string) => (error: unknown): boolean => error instanceof Misuse && error.message.includes(text);
 
 test("an API key that no header can have is a misuse", () => {
   for (const apiKey of ["a\nb", "a\u20acb", "a\0"]) assert.throws(() => new Client(nowhere, { apiKey }), Misuse);
-  // As read from a file.
+  // As if read from a file.
   new Client(nowhere, { apiKey: "trb_0\n" });
 });
 
@@ -84,7 +84,7 @@ test("options of a wrong type or size are a misuse", () => {
   for (const attemptsMax of [NaN, 0, "5"]) assert.throws(() => new Client(nowhere, { retry: wrong({ attemptsMax }) }), misuse("retry.attemptsMax"));
   const options: unknown[] = [{ apiKey: 5 }, { apiKey: null }, { clientName: "a\nb" }, { clientName: "\u20ac" }, { fetch: 5 }];
   for (const one of options) assert.throws(() => new Client(nowhere, one as ClientOptions), Misuse);
-  // What is not given has its default.
+  // An absent option has its default.
   const { retry } = new Client(nowhere, { retry: wrong({ attemptsMax: undefined, waitMinMs: 5 }) }).channel;
   assert.deepEqual(retry, { attemptsMax: 50, waitMinMs: 5, waitMaxMs: 200 });
   assert.equal(new Client(nowhere, { retry: { attemptsMax: Infinity } }).channel.retry.attemptsMax, Infinity);
@@ -177,7 +177,7 @@ test("what is no prepared commit, or no work, is a misuse", async () => {
 });
 
 test("http to a port with TLS is a misuse, with one endpoint and with several", async () => {
-  // What a TLS server answers to anything else: an alert that it cannot decode the message.
+  // A TLS server's answer to anything else: an alert that it cannot decode the message.
   const server = createServer((socket) => socket.once("data", () => socket.end(Buffer.from("15030300020232", "hex"))));
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -367,7 +367,7 @@ test("what is no signal, or a signal in place of options, is a misuse that tells
     await assert.rejects(call({ signal: stop }), misuse("pass its `signal`"), name);
     for (const options of [stop.signal, ["kv"], "kv", null]) await assert.rejects(call(options), misuse("options such as {"), name);
   }
-  // The transaction is as it was.
+  // The transaction is unchanged.
   txn.put("kv", "b", 1);
 });
 
@@ -399,11 +399,11 @@ test("a misspelled option is a misuse that names the one that was meant", async 
     await assert.rejects(call(), misuse(`\`${name}\``), name);
   }
   assert.throws(() => { txn.add("kv", "a", 1, wrong({ initial: 0 })); }, misuse("there is no option `initial`"));
-  // One without a value has none to lose.
+  // An unknown option without a value has no effect to lose.
   await assert.rejects(client.begin(wrong({ isolatoin: undefined })), (error) => !misuse("there is no option")(error));
 });
 
-/** All calls that name something by a segment of a path. */
+/** All calls that name something in a path segment. */
 const named: Record<string, (client: Client, name: string) => Promise<unknown>> = {
   store: (client, name) => client.store(name),
   declareStore: (client, name) => client.declareStore(name, { adaptor: "kv" }),
@@ -418,7 +418,7 @@ const named: Record<string, (client: Client, name: string) => Promise<unknown>> 
   validate: (client, txnId) => client.validate({ txnId, request: {}, traceparent: undefined }),
 };
 
-// Dots would lead to another resource.
+// Dots would name another resource.
 test("a name that is no segment of a path is a misuse", async () => {
   const client = new Client(nowhere, { retry: { attemptsMax: 1 }, resolveTimeoutMs: 0 });
   for (const [what, use] of Object.entries(named)) {

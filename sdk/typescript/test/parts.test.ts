@@ -10,7 +10,7 @@ import { merge, type PendingWrite, type WriteOp } from "../src/writes.js";
 
 const ops: readonly WriteOp[] = ["insert", "update", "put", "delete", "add"];
 
-/** Applies an operation to a row as a storage does; "aborts" if it must not be applied. */
+/** Applies an operation to a row like a storage; "aborts" if it must not be applied. */
 function apply(row: number | undefined, write: PendingWrite): number | undefined | "aborts" {
   const value = Number(write.value);
   switch (write.op) {

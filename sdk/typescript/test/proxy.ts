@@ -3,13 +3,13 @@
 import { once } from "node:events";
 import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
 
-/** What is lost of a request. */
+/** The lost part of a request. */
 export type Loss =
-  /** The request arrives, the service answers, the connection breaks before the client gets the answer. */
+  /** The request arrives and the service answers, but the connection breaks before the client gets the answer. */
   | "reply"
   /** The connection breaks before the request arrives. */
   | "request"
-  /** The request arrives, and the answer never comes; the connection stays. */
+  /** The request arrives, but the answer never does; the connection stays open. */
   | "silence";
 
 export class Proxy {

@@ -1,4 +1,4 @@
-/** Batches of Begins and of reads, against a service that holds requests back until it is told to answer. */
+/** Batches of Begins and of reads, against a service that holds requests back until the test answers them. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -108,17 +108,17 @@ async function crowd(options: ClientOptions, occupy: ((client: Client) => Promis
 
 const noRetries: ClientOptions = { retry: { attemptsMax: 1 } };
 
-/** Uses a client that has as many reads of the store `kv` in flight as it may have. */
+/** Uses a client with the maximum number of reads of the store `kv` in flight. */
 async function reading(use: (crowd: Crowd) => Promise<void>): Promise<void> {
   await crowd(noRetries, (client) => client.readRows("kv", [{ key: "first/1" }]), use);
 }
 
-/** Uses a client that has as many Begins in flight as it may have. */
+/** Uses a client with the maximum number of Begins in flight. */
 async function beginning(use: (crowd: Crowd) => Promise<void>): Promise<void> {
   await crowd(noRetries, (client) => client.begin({ stores: ["kv"] }), use);
 }
 
-/** Tells what was read, or the error. */
+/** Returns the rows read, or the error. */
 async function read(client: Client, ...rows: (string | { key: string; version: string })[]): Promise<string> {
   try {
     const found = await client.readRows("kv", rows.map((row) => (typeof row === "string" ? { key: row } : row)));
@@ -253,7 +253,7 @@ test("Begins that wait leave together with an id each", async () => {
       assert.equal(id.slice(0, 15), someId.slice(0, 15), "the same millisecond and version");
       assert.deepEqual(snapshots, { kv: "9" });
     }
-    // What each asked for is known without another request.
+    // Each transaction has its rows without another request.
     assert.equal((await first.get("kv", "a/1"))?.value, 1);
     assert.equal((await third.get("kv", "b/2"))?.value, 2);
     assert.equal(await third.get("kv", "none"), undefined);

@@ -91,7 +91,7 @@ test("getMany sends one request for the rows not read yet", async () => {
       }
       assert.deepEqual(service.arrived.map(({ kind }) => kind), ["begin", "rows"]);
       assert.deepEqual(service.arrived[1]?.body, { read: [{ key: "seen" }, { key: "new" }, { key: "sum" }] });
-      // The version that was observed first counts, so that the commit detects the change.
+      // The first observed version counts, so that the commit detects the change.
       const reads = txn.prepare().request.reads ?? [];
       assert.deepEqual(
         Object.fromEntries(reads.map(({ key, version }) => [key, version])),

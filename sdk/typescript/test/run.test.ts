@@ -56,7 +56,7 @@ test("an attempt of each kind is reported and a read is retried in place", async
 
 test("a refused insert gets one fresh read", async () => {
   await withService(
-    // The snapshots of the first two attempts do not have the epoch of the refusal.
+    // The snapshots of the first two attempts do not include the epoch of the refusal.
     (kind, before) => (kind === "begin" ? begun(before, before < 2 ? 8 : 9) : kind === "rows" ? row : aborted("row_exists")),
     async (client, arrived) => {
       await assert.rejects(client.run(readAndInsert), (error) => error instanceof TransactionAborted && error.attempts === 3 && error.message.endsWith(", after 3 attempts"));
@@ -66,7 +66,7 @@ test("a refused insert gets one fresh read", async () => {
 });
 
 test("a row that is missing because of a further commit does not end the retries", async () => {
-  // As in a move between two entries of an index, which other moves of the same document overtake.
+  // Like a move between two index entries that other moves of the same document overtake.
   const changed = (before: number): Scripted => [200, { applied: "9", rows: [{ store: "kv", key: "a", value: before % 2, version: String(5 + before) }] }];
   await withService(
     (kind, before) => {

@@ -1,4 +1,4 @@
-/** What a scan leaves in the commit, and that it excludes what the level excludes, within an epoch as well. */
+/** The parts of a scan in a commit, and the anomalies that each level excludes, even within an epoch. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -32,7 +32,7 @@ for (const [level, reads, end] of [
     const txn = await scanned(client, level, prefix);
     const { request } = txn.prepare();
     assert.deepEqual([request.reads?.length, request.ranges?.length], [reads, 1]);
-    // Nothing else is forgotten: what it saw answers later reads, and a changed row is a conflict.
+    // Nothing else is forgotten: the rows that it read answer later reads, and a changed row is a conflict.
     await put(client, `${prefix}a`, 2);
     assert.equal((await txn.get("kv", `${prefix}a`))?.value, 1);
     txn.put("kv", `${prefix}elsewhere`, 1);
@@ -83,13 +83,13 @@ test("rows that the transaction has deleted do not count towards the limit of a 
   for (const name of "abcde") await put(client, `${prefix}${name}`, 1);
   const txn = await client.begin({ stores: ["kv"] });
   for (const due of "abc") {
-    // As a queue does: it takes the first row and removes it.
+    // Like a queue: it takes the first row and removes it.
     assert.deepEqual(await keysOf(txn, prefix, 1), [due]);
     txn.delete("kv", `${prefix}${due}`);
   }
   txn.put("kv", `${prefix}dd`, 1);
   assert.deepEqual(await keysOf(txn, prefix, 2), ["d", "dd"]);
-  // What was read past the last row that was returned is no read.
+  // Rows read past the last row that was returned do not count as read.
   await put(client, `${prefix}e`, 2);
   assert.equal((await txn.commit()).status, "committed");
   assert.deepEqual(await keysOf(await client.begin({ stores: ["kv"] }), prefix, 1000), ["d", "dd", "e"]);

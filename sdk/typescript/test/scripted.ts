@@ -1,4 +1,7 @@
-/** A service that replies by a script, for what a live server does not do on demand: overload, aborts, a certificate. */
+/**
+ * A service that replies by a script, for behavior that a live server does not show on demand: overload, aborts, a
+ * certificate.
+ */
 
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";

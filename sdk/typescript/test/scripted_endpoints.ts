@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, type ClientOptions, type PreparedCommit } from "../src/index.js";
 
-/** A response: its status and its body, or its lines, or a page of something else; or none: the connection breaks, or stays silent. */
+/** A response: its status and body, its lines, or a foreign page; or none: the connection breaks, or stays silent. */
 export type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | { readonly page: string; readonly type: string; readonly status?: number } | { readonly afterMs: number; readonly reply: Reply } | "lost" | "silent";
 
 /** Gets the kind of a request, the ids in it, and how many requests came before. */
@@ -92,7 +92,7 @@ export function works(kind: string, ids: readonly string[]): Reply {
   }
 }
 
-/** The times are for a busy machine: what is to happen does not wait for their end. */
+/** The times suit a busy machine: the expected events do not wait for them to elapse. */
 export function clientOf(urls: readonly string[], options: ClientOptions = {}): Client {
   const times = { timeoutMs: 60_000, resolveTimeoutMs: 60_000, endpointTimeoutMs: 30_000 };
   return new Client(urls, { ...times, retry: { attemptsMax: 4 }, ...options });

@@ -2,7 +2,7 @@
 
 import { Client, uuidv7, type ClientOptions } from "../src/index.js";
 
-/** The server that tests/clients.sh has started. */
+/** The server that tests/clients.sh started. */
 export const url = new URL(process.env["TRIBUNAL_URL"] ?? "http://127.0.0.1:7420");
 
 export function connected(options: ClientOptions = {}): Client {

@@ -1,4 +1,7 @@
-/** What requests must include: the snapshot of a scan, the own session and its end, and the time that the service waits for it. */
+/**
+ * Freshness of requests: the snapshot of a scan, the client's session and its end, and the time that the service waits
+ * for it.
+ */
 
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
@@ -27,7 +30,7 @@ test("a scan is never older than the snapshot", async () => {
     200,
     { applied: String(applied), ranges: [{ store: "kv", rows: keys.map((key) => ({ key, value: 1, version: "8388608" })), more }] },
   ];
-  // The first and the third page are of a node that lags.
+  // The first and the third page come from a lagging node.
   const pages = [page(6, [], false), page(7, ["a"], true), page(6, [], false), page(8, ["b"], false)];
   const service = await scripted((kind, before) => (kind === "begin" ? begun(before) : (pages[before] ?? page(8, [], false))));
   const txn = await new Client(service.url).begin({ stores: ["kv"] });
@@ -45,11 +48,11 @@ test("an own token that the service does not know is forgotten", async () => {
   const txn = client.beginLocal();
   txn.put("kv", "a", 1);
   await txn.commit();
-  // Refused, sent again without it, and without it from then on.
+  // Refused, resent without the token, and sent without it from then on.
   await client.begin({ stores: ["kv"] });
   await client.begin({ stores: ["kv"] });
   assert.deepEqual(sessions(service, "begin"), ["token-9000", undefined, undefined]);
-  // The caller's own is the caller's to omit.
+  // A token that the caller named is the caller's to omit.
   await assert.rejects(client.begin({ session: "mine" }), (error: unknown) => error instanceof ClientMistake && error.code === "session_unknown");
   assert.deepEqual(sessions(service, "begin").slice(3), ["mine"]);
 });
@@ -68,7 +71,7 @@ test("forgetting a token forgets those of the same log after it", () => {
 test("reads go on after the log has been replaced", async () => {
   for (const way of ["rows", "range"]) {
     const first = await endpoint((kind, ids, before) => (before === 0 ? works(kind, ids) : refused(503, "stopping")));
-    // The commit was of epoch 9.
+    // The commit belonged to epoch 9.
     const second = await endpoint((_, __, before) =>
       before === 1 ? refused(422, "session_unknown") : [200, { applied: "5", rows: [{ store: "kv" }], ranges: [{ store: "kv", rows: [], more: false }] }],
     );
@@ -81,7 +84,7 @@ test("reads go on after the log has been replaced", async () => {
 });
 
 test("an endpoint may wait for what a request must include", async () => {
-  // The service waits 5 s by default, which is no failure of its endpoint.
+  // The service waits 5 s by default, which is not a failure of its endpoint.
   const slow = (kind: string, ids: readonly string[]): Reply => {
     if (kind === "commit") return works(kind, ids);
     const rows = { applied: "9", rows: [{ store: "kv" }], ranges: [{ store: "kv", rows: [], more: false }] };

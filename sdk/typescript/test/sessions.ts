@@ -16,7 +16,7 @@ export async function sessions(client: Client, rounds: number): Promise<{ replay
         const txn = client.beginLocal();
         txn.observe("kv", `${prefix}${session}`, version);
         txn.put("kv", `${prefix}${session}`, round);
-        // The other one read a version that never existed.
+        // The other commit read a version that never existed.
         const bad = client.beginLocal();
         bad.observe("kv", `${prefix}${session}`, "1");
         bad.put("kv", `${prefix}${session}`, -1);

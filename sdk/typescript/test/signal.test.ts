@@ -1,4 +1,4 @@
-/** Calls that their caller ends: by a signal, or by closing the client. */
+/** Calls that their caller ends, by a signal or by closing the client. */
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -57,7 +57,7 @@ test("a signal ends a Begin, a run and its work", async () => {
     }, { signal: stop.signal });
     await assert.rejects(hanging, isReason);
     assert.equal(attempts[0]?.error, reason);
-    // While it waits before a further attempt.
+    // While it waits before another attempt.
     const again = new AbortController();
     const retrying = client.run((txn) => { txn.put("kv", "a", 1); }, { signal: again.signal });
     while (attempts.length < 2) await new Promise((resolve) => setTimeout(resolve, 1));
@@ -81,7 +81,7 @@ test("a signal ends the wait for a verdict, and a commit that is queued is not s
     const sent = client.beginLocal();
     const first = assert.rejects(commit(sent, { signal }), isUnknown);
     const held = await service.request(0);
-    // More than two requests are not in flight.
+    // At most two requests are in flight.
     const beside = commit();
     const second = await service.request(1);
     const queued = client.beginLocal();
@@ -162,7 +162,7 @@ test("many calls with one signal, or none, cause no warning of a leak", async ()
     warnings.push(warning);
   };
   process.on("warning", warned);
-  // Its runs wait before a second attempt.
+  // The runs wait before a second attempt.
   const service = await start(() => overloaded);
   try {
     const [stop, other] = [new AbortController(), new AbortController()];
@@ -315,7 +315,7 @@ test("an endpoint has not failed if a caller, or the end of the client, ended th
   }
 });
 
-/** The URL of a port that refuses connections. A closed port of 127.0.0.1 may be that of the next server. */
+/** The URL of a port that refuses connections. A closed port of 127.0.0.1 may be reused by the next server. */
 async function refusing(): Promise<string> {
   const server = createServer();
   server.listen(0, "127.0.0.2");
@@ -326,7 +326,7 @@ async function refusing(): Promise<string> {
   return `http://127.0.0.2:${port}`;
 }
 
-/** A service in a thread of its own: it answers after 50 ms, with a Begin or the beginning of a log. */
+/** A service in its own thread, which answers after 50 ms with a Begin or the start of a log. */
 const thread = `
   const { parentPort } = require("node:worker_threads");
   const server = require("node:http").createServer((request, response) => setTimeout(() => {
@@ -342,12 +342,13 @@ test("an endpoint whose response arrived while the program blocked its event loo
   try {
     const [port] = (await once(service, "message")) as [number];
     const first = `http://127.0.0.1:${port}`;
-    // The connection is there already, so that the response arrives while the program is blocked, however slow it is.
+    // The connection is already established, so that the response arrives while the program is blocked, however slow it
+    // is.
     await new Client(first).begin();
     const client = new Client([first, await refusing()], { endpointTimeoutMs: 1500 });
     const begin = client.begin();
     await new Promise((resolve) => setTimeout(resolve, 20));
-    // After it, timers come before sockets.
+    // Afterwards, timers run before sockets.
     await new Promise((resolve) => setImmediate(resolve));
     for (const until = performance.now() + 3000; performance.now() < until; );
     await begin;

@@ -135,7 +135,7 @@ test("a signal, the image and the client end an image, and none of them as if it
 test("a signal and the client end the wait for the first line of an image", { timeout: 20_000 }, async () => {
   for (const lines of [[], [first]]) {
     for (const name of ["signal", "client"] as const) {
-      // As soon as the image may be there, and while it waits.
+      // As soon as the image may have arrived, and while it waits.
       for (const ms of [0, 1, 2, 3, 5, 10, 100]) {
         await streaming(lines, "stay", async (client) => {
           const stop = new AbortController();

@@ -1,4 +1,4 @@
-/** Values: what is stored is what was passed, and a caller who changes a value that was read changes nothing else. */
+/** Values: stored as passed, and a caller that changes a value it read changes nothing else. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";

@@ -1,6 +1,6 @@
 """Client of Tribunal, concurrency control as a service.
 
-A transaction collects its reads and writes, then asks for a verdict. See README.md.
+A transaction collects its reads and writes, then requests a verdict. See README.md.
 """
 
 from .aio import AsyncClient, AsyncLogReader, AsyncStateImage, AsyncTransaction
@@ -36,9 +36,9 @@ from .wire.models.isolation_level import IsolationLevel
 from .wire.models.write_op import WriteOp
 from .wire.types import Unset
 
-# The class is generated, and the fields of `StoreDeclaration` and other types that are absent would print an address.
+# The class is generated: absent fields of `StoreDeclaration` and other types would print an address.
 Unset.__repr__ = lambda _: "UNSET"  # type: ignore[method-assign]
-# There is one instance, also of copies and in other processes: the wire layer compares by identity.
+# Copies, even in other processes, must be the one instance: the wire layer compares by identity.
 Unset.__reduce__ = lambda self: "UNSET"  # type: ignore[method-assign]  # noqa: ARG005
 
 __all__ = [

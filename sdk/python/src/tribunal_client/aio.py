@@ -16,12 +16,12 @@ import httpx
 from . import commit_batch, read_batch
 from .arguments import isolation_level, whole
 from .begin import BeginOptions
-from .coalescer import AsyncCoalescer, Bounds
+from .coalescer import AsyncCoalescer, Bounds, Unanswered
 from .deadline import DEADLINE, AsyncConnection, Deadline
 from .endpoints import Endpoints
 from .errors import FORKED, Misuse
 from .exchange import NoReply, connection_options, foreign_type, http_options, no_reply
-from .flow import TOGETHER_MAX, TOO_LATE, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
+from .flow import TOGETHER_MAX, TOO_LATE, UNANSWERED, Close, Coalesce, Flow, Open, Pull, Send, Sleep, Together
 from .ids import uuid7
 from .log import RECONNECT_S, WAIT_S, Cursor, LogRecord
 from .pool import AsyncPool
@@ -61,18 +61,18 @@ class AsyncClient:
     `asyncio.run`, needs a client of its own.
 
     Arguments:
-        url: address of the service; several endpoints of one service, such as the nodes of a cluster, are a list, or
-            separated by commas. One of them is in use at a time, the first one at the start. After a failure the next
-            one is, and remains so; what has no reply is sent again there, commits with the same ids.
+        url: address of the service; pass several endpoints of one service, such as the nodes of a cluster, as a list or
+            separated by commas. One is in use at a time, initially the first. After a failure the client switches to
+            the next one and stays there; it resends unanswered requests, commits with the same ids.
         api_key: API key or token, sent as a bearer token.
         ca_file: PEM file with the certificate authorities to trust over https, instead of those of this machine.
         client_name: name of this client, for rules that are fair between clients.
-        timeout_s: timeout of one request, in addition to the time that the request itself may wait. Several
-            endpoints share it, and so do the repetitions of a read.
-        resolve_timeout_s: how long to ask for the outcome of a lost commit, or of all lost commits of a `batch`, before
-            `OutcomeUnknown`.
-        endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the time that the request may
-            wait, while another one has not been asked: then that one is. The last one has all the time that is left.
+        timeout_s: timeout of one request, in addition to the time that the request itself may wait. Several endpoints
+            share it, and so do the retries of a read.
+        resolve_timeout_s: how long to query the outcome of a lost commit, or of all lost commits of a `batch`, before
+            raising `OutcomeUnknown`.
+        endpoint_timeout_s: how long an endpoint may take to answer a request, beyond the request's own wait, before the
+            client tries an endpoint that it has not tried yet. The last one gets all the remaining time.
         endpoint_cool_down_s: how long an endpoint that failed is skipped, if there are others.
         retry: bounds of the retries of `run`, of reads and of log readers.
         read_own_writes: whether a transaction sees what this client committed before to the stores that it names.
@@ -108,7 +108,7 @@ class AsyncClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process: int | None = None
         self._readers: WeakSet[AsyncLogReader | AsyncStateImage] = WeakSet()
-        """What may have a stream, to be closed with the client."""
+        """Readers that may have an open stream, to be closed with the client."""
         self._service = Service(
             endpoints,
             client_name=client_name,
@@ -134,9 +134,9 @@ class AsyncClient:
         return self._service.endpoint
 
     async def close(self) -> None:
-        """Close the connections, and what reads a log or a state image: iterations over a log end.
+        """Close the connections, log readers and state images. Iterations over a log end.
 
-        In another event loop than the one that has used them, they are given up.
+        If the event loop that used them no longer runs, and after a fork, the connections are abandoned.
         """
         if self._is_inherited:
             self._pool.abandon(is_shared=True)
@@ -149,13 +149,13 @@ class AsyncClient:
 
     async def _close(self) -> None:
         readers = list(self._readers)
-        # In this order none of them connects again, and none finds the client closed while it waits.
+        # In this order no reader reconnects, and none finds the client closed while it waits.
         for reader in readers:
             reader._end_wait()
         await self._http.aclose()
         for reader in readers:
             await reader.close()
-        # The connections that the readers had.
+        # The connections that the readers returned to the pool.
         await self._pool.aclose()
 
     async def __aenter__(self) -> Self:
@@ -180,7 +180,7 @@ class AsyncClient:
     ) -> AsyncTransaction:
         """Begin a transaction at the service, which chooses the snapshots.
 
-        While requests of other Begins are in flight, it may be queued and share a request; see `coalesce`.
+        While other Begin requests are in flight, it may be queued and share a request; see `coalesce`.
 
         Arguments:
             stores: stores that it will use; all of the namespace if absent.
@@ -223,12 +223,12 @@ class AsyncClient:
     ) -> Ran[T]:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
-        After a retryable abort the work runs again, on fresh reads, with growing waits, so its only effects must be on
-        its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned
-        the same as before.
+        After a retryable abort the work runs again, on fresh reads, with growing waits, so it must have no effects
+        except on its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read
+        returned the same as before.
 
-        With `timeout_s`, no attempt begins later than that, seconds after the call: then the error of the last one is
-        raised. An attempt that has begun by then takes its time.
+        With `timeout_s`, no attempt begins later than that many seconds after the call; the error of the last attempt
+        is raised then. An attempt whose transaction has begun by then is not cut short.
 
         Raises:
             TransactionAborted: after a final abort, or after the last attempt.
@@ -238,14 +238,14 @@ class AsyncClient:
         return await self._perform(self._service.run(work, options, partial(self._open, options), timeout_s))
 
     async def commit(self, prepared: PreparedCommit) -> Verdict:
-        """Ask for the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
+        """Request the verdict of a prepared commit. May be repeated: the same id gets the same verdict.
 
-        While requests of other commits are in flight, it may be queued and sent in a batch; see `coalesce`.
+        While other commit requests are in flight, it may be queued and sent in a batch; see `coalesce`.
         """
         return await self._perform(self._service.commit(prepared))
 
     async def batch(self, commits: Iterable[PreparedCommit]) -> list[Result]:
-        """Ask for many verdicts in one request.
+        """Submit many commits in one request.
 
         The results have the order of the commits; an error of one commit takes its place. A `traceparent` is sent if
         all commits have the same one.
@@ -264,7 +264,7 @@ class AsyncClient:
         return await self._perform(self._service.abort(txn_id))
 
     async def validate(self, prepared: PreparedCommit) -> DryRun:
-        """Tell whether a commit would pass now if it were alone: `WouldCommit` or `WouldAbort`.
+        """Return whether a commit would pass now if it were alone: `WouldCommit` or `WouldAbort`.
 
         If the id has a verdict, that is returned. Changes nothing.
         """
@@ -273,7 +273,7 @@ class AsyncClient:
     async def row(self, store: str, key: Key, *, timeout_s: float | None = None) -> Row | None:
         """Read a row of an embedded store as it is now, outside any transaction.
 
-        Repeated while the service is unavailable, for at most `timeout_s`, which is that of the client by default.
+        Retries while the service is unavailable, for at most `timeout_s`, by default the client's.
         """
         return await self._perform(self._service.row(store, key, timeout_s))
 
@@ -282,7 +282,7 @@ class AsyncClient:
     ) -> RowPage:
         """Read at most `limit` rows of `start..end` of an embedded store as they are now, outside any transaction.
 
-        Repeated while the service is unavailable, for at most `timeout_s`, which is that of the client by default.
+        Retries while the service is unavailable, for at most `timeout_s`, by default the client's.
         """
         return await self._perform(self._service.rows(store, start, end, limit, timeout_s=timeout_s))
 
@@ -300,17 +300,17 @@ class AsyncClient:
         """Read rows of an embedded store outside any transaction: at most 10,000, with at most 8 MiB of values.
 
         All rows are read at the same epoch, and include every commit that its node acknowledged before the call. While
-        requests of other reads are in flight, the read may be queued and share a request; see `coalesce`.
+        other read requests are in flight, the read may be queued and share a request; see `coalesce`.
 
         Arguments:
             store: the store.
             keys: keys of the rows.
-            known: versions that the caller has cached: for a row that still has it, the result is `Unchanged`.
+            known: cached versions by key: the result of a row that still has its version is `Unchanged`.
             session: token of a commit that the rows must include.
             consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
                 client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
-            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default that of the client.
+            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default the client's.
 
         """
         options = ReadOptions(session, consistency, wait_s, timeout_s)
@@ -337,7 +337,7 @@ class AsyncClient:
             consistency: with `fresh`, the rows include everything that any node of the cluster acknowledged to any
                 client before the call.
             wait_s: how long to wait until the rows include that, seconds; 5 by default.
-            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default that of the client.
+            timeout_s: bound of the whole read, in addition to `wait_s`, seconds; by default the client's.
 
         """
         options = ReadOptions(session, consistency, wait_s, timeout_s)
@@ -358,9 +358,9 @@ class AsyncClient:
 
         Arguments:
             store: the store.
-            after: offset: position of the last record that was processed; 0 is before the first.
-            log: the log that `after` is a position of: `log_id` of the reader that returned it. Reading fails with code
-                `log_replaced` if the log of the service was salvaged or replaced since.
+            after: offset, the position of the last processed record; 0 is before the first record.
+            log: the log that `after` belongs to: `log_id` of the reader that returned it. Reading fails with code
+                `log_replaced` if the service's log was salvaged or replaced since.
             follow: whether an iteration waits for further records, or stops at the end of the log.
             wait_s: how long `next` waits for a record, seconds. With 0, an iteration that follows the log waits 10 s.
             page_max: maximum number of records of one response, at most 10,000; none by default.
@@ -374,14 +374,14 @@ class AsyncClient:
         return reader
 
     async def state(self, store: str, *, timeout_s: float | None = None) -> AsyncStateImage:
-        """Read the state of a store at a position of its log, to start a copy from, or to restart one.
+        """Read the state of a store at a position of its log, to start or restart a copy.
 
         Continue with `log(store, after=image.lsn, log=image.log)`. The rows are read as they are iterated over.
 
         Arguments:
             store: the store.
-            timeout_s: how long to try to begin, and how long the service may be silent, seconds; by default that of
-                the client.
+            timeout_s: how long to try to begin, and how long the service may be silent, seconds; by default the
+                client's.
 
         """
         image = AsyncStateImage(self, *await self._perform(self._service.open_state(store, timeout_s)))
@@ -449,12 +449,12 @@ class AsyncClient:
 
     @property
     def _is_inherited(self) -> bool:
-        """Whether the process that this one was forked from has used the client, and has its connections."""
+        """Whether a parent process used the client before the fork, and thus owns its connections."""
         return self._process not in (None, os.getpid())
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether another event loop has used the client, and has its connections."""
+        """Whether another event loop used the client, and thus owns its connections."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop, self._process = loop, os.getpid()
@@ -462,9 +462,9 @@ class AsyncClient:
 
     async def _perform(self, flow: Flow[T], stop: AsyncStop | None = None) -> T:
         """Perform the steps of a flow and return its result, or raise `Stopped`."""
-        # However it ends, such as by a cancellation, the flow takes back what it has counted.
+        # However the flow ends, even by cancellation, it undoes its counts.
         with closing(flow):
-            # Before the flow takes a lock, which a thread of the parent may have held at the fork.
+            # Before the flow takes a lock that a thread of the parent may have held at the fork.
             if self._is_inherited:
                 raise Misuse(FORKED)
             return await self._steps(flow, stop)
@@ -505,6 +505,8 @@ class AsyncClient:
                 case Coalesce(kind, item):
                     try:
                         result = await self._coalescers[kind].submit(item)
+                    except Unanswered:
+                        result = NoReply(UNANSWERED, never_sent=False)
                     except TimeoutError:
                         result = NoReply(TOO_LATE, never_sent=True)
                 case Open(request, timeout_s, connection_s, silence_s, until):
@@ -558,7 +560,7 @@ class AsyncTransaction(Draft):
         return await self._client._perform(self._get(store, key))
 
     async def get_many(self, store: str, keys: Iterable[Key]) -> list[Row | None]:
-        """Read rows of an embedded store as `get` does, in one request for all that are not known yet.
+        """Read rows of an embedded store as `get` does, with one request for all rows that are not known yet.
 
         At most 10,000, with values of at most 8 MiB. The results have the order of the keys.
         """
@@ -573,24 +575,24 @@ class AsyncTransaction(Draft):
         return await self._client._perform(self._scan(store, start, end, limit))
 
     async def commit(self) -> Verdict:
-        """Ask for the verdict. If the reply is lost, the verdict is requested by the transaction's id.
+        """Request the verdict. If the reply is lost, the verdict is queried by the transaction's id.
 
-        Further writes, and reads of further rows, are a `Misuse` from the call on, unless the commit ends with an error
-        that tells that nothing was decided.
+        From the call on, further writes and reads of further rows are a `Misuse`, unless the commit ends with an error
+        that means that nothing was decided.
         """
         return await self._client._perform(self._commit())
 
     async def validate(self) -> DryRun:
-        """Tell whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
+        """Return whether it would commit now if it were alone, or its verdict if it has one. Changes nothing."""
         return await self._client.validate(self.prepare())
 
     async def abort(self) -> Verdict:
-        """Abort the transaction at the service, and return its verdict. Not needed to give up."""
+        """Abort the transaction at the service, and return its verdict. Not needed before dropping the transaction."""
         return self._ended(await self._client.abort(self.id))
 
 
 class AsyncLogReader(Cursor):
-    """Reads a store's log in order, by `async for` or by `next`, from a stream that it opens when it is read.
+    """Reads a store's log in order, by `async for` or by `next`, from a stream that it opens on demand.
 
     Between two calls the stream stays open, until `close` or a wait without a record ends it. Keep `offset` and
     `log_id` together with the results of your processing, and pass them as `after` and `log` to resume.
@@ -612,15 +614,15 @@ class AsyncLogReader(Cursor):
         super().__init__(client._service, store, after, **options, reconnect_s=reconnect_s)
         self._client = client
         self._stop = AsyncStop()
-        """Set when the reader is closed, and replaced by one for the next use."""
+        """Set when the reader is closed, then replaced for the next use."""
         self._lock = asyncio.Lock()
 
     async def next(self, wait_s: float | None = None) -> LogRecord | None:
-        """Return the next record; `None` if none arrives within `wait_s`, which is that of `log` by default.
+        """Return the next record; `None` if none arrives within `wait_s`, by default that of `log`.
 
         Retries while the service is unavailable, for at most `wait_s` and the client's `timeout_s`. Returns `None` if
-        the reader or the client is closed meanwhile. A wait that is shorter than what the stream was opened with only
-        returns what has arrived by then: 0 takes the records that are there already.
+        the reader or the client is closed meanwhile. A wait shorter than the one that the stream was opened with covers
+        only records that arrive within it: 0 returns only those that have already arrived.
         """
         return await self._read(wait_s, self._stop, follows=False)
 
@@ -633,7 +635,7 @@ class AsyncLogReader(Cursor):
                 return None
 
     def _end_wait(self) -> None:
-        """End what another task waits for, before the client is closed."""
+        """End the wait of another task, before the client is closed."""
         if self._client._is_inherited or self._client._is_elsewhere:
             self._stop.is_set = True
         else:
@@ -668,7 +670,7 @@ class AsyncLogReader(Cursor):
         Closes the stream at its end.
         """
         if not self._follow:
-            # Only a stream that was opened without a wait tells where the log ends.
+            # Only a stream that was opened without a wait reports the end of the log.
             await self.close()
         self._lost_at = None
         stop = self._stop
@@ -695,7 +697,7 @@ class AsyncStateImage(Image):
         self._client = client
 
     def _end_wait(self) -> None:
-        """Nothing: its stream is ended by `close`."""
+        """Do nothing: `close` ends the stream."""
 
     async def close(self) -> None:
         """End the stream. An iteration that has not reached its end raises an error."""

@@ -1,4 +1,4 @@
-"""Checks what a caller passes before anything is sent: a mistake is a `Misuse` that tells what to pass instead."""
+"""Checks a caller's arguments before anything is sent: a mistake is a `Misuse` that names what to pass instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS_MAX = 10_000
 
 
 def items_of(values: Iterable[T], kind: type[T], remedy: str) -> list[T]:
-    """List values that must all be of one kind."""
+    """Return values as a list, all of which must be of one kind."""
     if not isinstance(values, Iterable):
         raise Misuse(f"a list of {kind.__name__} was expected, not {type(values).__name__}: {remedy}")
     listed = list(values)
@@ -29,7 +29,7 @@ def items_of(values: Iterable[T], kind: type[T], remedy: str) -> list[T]:
 
 
 def by_store(given: Mapping[str, T] | None, name: str, example: str) -> Mapping[str, T]:
-    """Return what is given for each store."""
+    """Check a mapping by store; an absent one is empty."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -55,7 +55,7 @@ def seconds(name: str, value: object, *, above_0: bool = False) -> float:
 
 
 def whole(name: str, value: object, *, at_least: int = 0) -> int:
-    """Check a whole number, of `int` or of another type that stands for one, such as those of numpy."""
+    """Check a whole number, an `int` or another type of integer, such as those of numpy."""
     if isinstance(value, bool) or not isinstance(value, int | SupportsIndex):
         raise Misuse(f"`{name}` must be an int, not {type(value).__name__}")
     number = index(value)
@@ -101,7 +101,7 @@ def text(what: str, value: object) -> str:
 
 
 def segment(what: str, value: object) -> str:
-    """Check text that is a segment of a path. Nothing, or dots, would lead to another resource."""
+    """Check text that becomes a path segment. Empty text, or dots, would name another resource."""
     checked = text(what, value)
     if checked in ("", ".", ".."):
         raise Misuse(f"{checked!r} cannot be {what}")
@@ -114,12 +114,12 @@ def store_name(store: str) -> str:
 
 
 def store_segment(store: str) -> str:
-    """Check the name of a store that is a segment of a path."""
+    """Check the name of a store that becomes a path segment."""
     return segment("the name of a store", store)
 
 
 def txn_segment(txn_id: str) -> str:
-    """Check the id of a transaction that is a segment of a path."""
+    """Check the id of a transaction that becomes a path segment."""
     return segment("the id of a transaction", txn_id)
 
 

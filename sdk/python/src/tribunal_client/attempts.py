@@ -31,33 +31,33 @@ class Attempt:
     verdict: Verdict | None = None
     """`None` if there is an error."""
     error: Exception | None = None
-    """What the work raised, or why there is no verdict."""
+    """Error of the work, or the reason why there is no verdict."""
     wait_s: float | None = None
     """Wait before the next attempt, seconds; `None` if this was the last."""
 
 
 class Attempts:
-    """Counts attempts against a policy and reports each."""
+    """Counts attempts against a policy, and reports each one."""
 
     def __init__(
         self, policy: RetryPolicy, report: Callable[[Attempt], object], timeout_s: float | None = None
     ) -> None:
         self._policy = policy
         self.until = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        """When no further attempt begins."""
+        """Time from which no further attempt begins."""
         self._report = report
         # Rows that were refused as existing or missing: the epoch, and the versions that the attempt had read.
         self._refused: dict[RowName, tuple[int, dict[RowName, int | None]]] = {}
         self._failed = 0
 
     def available(self, ask: Callable[[], Flow[T]], txn_id: str | None = None) -> Flow[T]:
-        """Ask until the service is available."""
+        """Repeat a request until the service is available."""
         while True:
             try:
                 return (yield from ask())
             except Unavailable as error:
                 if error.no_connection:
-                    # It has waited for a free one.
+                    # The request has already waited for a free connection.
                     self._end(txn_id=txn_id, error=error)
                     raise
                 yield from self._pause(error.retry_after_s, error, txn_id=txn_id, error=error)
@@ -66,7 +66,7 @@ class Attempts:
                 raise
 
     def work(self, txn: Draft, work: Callable[[Any], Any]) -> Flow[tuple[Any, PreparedCommit]]:
-        """Run the caller's work. Return its result, and the commit."""
+        """Run the caller's work. Return its result and the commit."""
         try:
             return (yield Work(work, txn)), txn._final()
         except Exception as error:
@@ -86,15 +86,15 @@ class Attempts:
         yield from self._pause(verdict.retry_after_s, error, txn_id=txn.id, verdict=verdict)
 
     def _may_pass(self, txn: Draft, verdict: Aborted) -> bool:
-        """Tell whether another attempt may pass."""
+        """Return whether another attempt may pass."""
         if verdict.reason == "fenced":
-            # The client itself fenced the transaction, because the request was lost: the work was not refused.
+            # The client itself fenced the transaction after losing the request: the work was not refused.
             return True
         if not verdict.retryable or verdict.reason not in ("row_exists", "row_missing"):
             return verdict.retryable
-        # Work that reads nothing would write the same. Other work gets a fresh read: an attempt whose snapshot has the
-        # epoch that refused the row. If that reads the same, the work does not depend on what has changed. If it reads
-        # something else, a further commit may have come between, as before the first refusal.
+        # Work that reads nothing would repeat the same writes. Other work gets a fresh read: an attempt whose snapshot
+        # includes the epoch that refused the row. If it reads the same versions, the work does not depend on the
+        # change. If it reads others, another commit may have intervened, as before the first refusal.
         if txn.blind:
             return False
         store, key = (verdict.conflicts[0].store, verdict.conflicts[0].key) if verdict.conflicts else ("", "")

@@ -61,14 +61,14 @@ class BeginItem:
     wait_s: float | None
     size: int
     deadline: float = math.inf
-    """When the Begin must have ended, on the monotonic clock."""
+    """Time by which the Begin must have ended, on the monotonic clock."""
     key: None = None
 
     @property
     def group(self) -> str:
-        """Identifies Begins whose snapshots can be common: of the same stores, waiting alike for the same.
+        """Key of the Begins that can share snapshots: same stores, same freshness requirement, same wait.
 
-        Without a list of stores, those that are read count, so that one that does not exist fails no other Begin.
+        Without a list of stores, the stores that are read count, so that a missing one fails no other Begin.
         """
         read = sorted({store for store, _ in self.names}) if self.stores is None else []
         wait_ms = None if isinstance(self.body.wait_ms, Unset) else self.body.wait_ms
@@ -103,7 +103,7 @@ def begin_item(options: BeginOptions) -> BeginItem:
 
 
 def responses(begun: BeginResponse, union: Union) -> list[BeginResponse]:
-    """Split the response to several Begins: each gets an id and rows of its own."""
+    """Split the response to several Begins: each one gets its own id and rows."""
     each = union.apart(begun.rows)
     ids = [begun.txn_id, *(_id_beside(begun.txn_id) for _ in each[1:])]
     return [attrs.evolve(begun, txn_id=txn_id, rows=rows) for txn_id, rows in zip(ids, each, strict=True)]

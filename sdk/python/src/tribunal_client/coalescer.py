@@ -1,9 +1,9 @@
 """Limits how many requests are in flight; items that exceed the limit are queued and sent as one batch.
 
 One class for threads, one for asyncio. They do not interpret items, and never retry one. While nothing is in flight, an
-item is sent at once. A second request follows only if the first takes longer than the head start: one batch of all that
-waits costs less than two, and its commits conflict less, because their callers know the outcomes of the batch before.
-Callers wait for their own replies, so the requests of one session stay in order.
+item is sent at once. A second request follows only if the first takes longer than the head start: one batch of all
+queued items costs less than two, and its commits conflict less, because their callers know the outcomes of the
+preceding batch. Callers wait for their own replies, so the requests of one session stay in order.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Reply = TypeVar("Reply")
 One = TypeVar("One")
 
 HEAD_START_S = 0.005
-"""How long a request is in flight before another may follow: the longest that a slow response delays an item."""
+"""How long a request is in flight before another may follow: the longest time that a slow response delays an item."""
 
 _RETURN_S = 0.0005
-"""How long a thread waits for one more of several callers that were just answered."""
+"""How long a thread waits for another just-answered caller to queue an item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,11 @@ class Batchable(Protocol):
 
     @property
     def deadline(self) -> float:
-        """When it is too late to send the item, on the monotonic clock: `submit` then raises a `TimeoutError`."""
+        """Time at which its caller gives up, on the monotonic clock: `submit` then raises a `TimeoutError`."""
+
+
+class Unanswered(TimeoutError):
+    """The item was sent, but its caller gave up before the reply arrived. The request goes on for other callers."""
 
 
 Item = TypeVar("Item", bound=Batchable)
@@ -73,15 +77,17 @@ class _Entry(Generic[Item, Reply]):
     woken: threading.Condition
     """Notified when the thread has something to do."""
     reply: Reply | None = None
-    unsent: Misuse | TimeoutError | None = None
-    """Why the item was not sent."""
+    error: Misuse | TimeoutError | None = None
+    """Why there is no reply."""
     leads: bool = False
-    """Whether this thread has a place among the requests in flight. It sends its item and what else is queued."""
+    """Whether this thread holds an in-flight place."""
+    batch: list[_Entry[Item, Reply]] = field(default_factory=list)
+    """The items that this thread sends."""
 
     @property
     def is_settled(self) -> bool:
         """Whether the thread has nothing to wait for."""
-        return self.reply is not None or self.unsent is not None
+        return self.reply is not None or self.error is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -107,7 +113,7 @@ class _Group(Generic[One]):
         self.sent_at = time.monotonic()
 
     def wait_s(self, bounds: Bounds) -> float | None:
-        """Return how long the next request has to wait; `None` if until another one ends."""
+        """Return how long the next request has to wait; `None` if it waits until another one ends."""
         if self.in_flight == 0:
             return 0.0
         if self.in_flight == bounds.in_flight_max:
@@ -125,9 +131,9 @@ class _ThreadGroup(_Group[_Entry[Item, Reply]]):
 @dataclass(eq=False, slots=True)
 class _TaskGroup(_Group[_AsyncEntry[Item, Reply]]):
     gathering: int = 0
-    """Requests that ended, and whose callers may be about to queue their next items. Until then nothing is sent."""
+    """Completed requests whose callers may be about to queue their next items. Nothing is sent while there are any."""
     timer: asyncio.TimerHandle | None = None
-    """Runs until another request may follow."""
+    """Fires when another request may follow."""
 
 
 def _take_batch(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
@@ -153,8 +159,9 @@ def _take_batch(queue: deque[Queued], bounds: Bounds) -> list[Queued]:
 class Coalescer(Generic[Item, Reply]):
     """Coalesces the items of threads. Has no thread of its own: batches are sent by the callers' threads.
 
-    As soon as a request may be sent, the thread that has waited longest takes its place among those in flight, and
-    sends what is queued. However that ends, it gives up its place, and the other callers of its batch get replies.
+    As soon as a request may be sent, the thread that has waited longest takes an in-flight place and a batch of queued
+    items. The thread of the batch that gives up last sends it; the others wait until their own deadlines. However that
+    ends, it gives up the place, and the other callers of its batch get replies.
 
     Arguments:
         bounds: limits on requests in flight.
@@ -169,38 +176,34 @@ class Coalescer(Generic[Item, Reply]):
         self._bounds = bounds
         self._send = send
         self._lost = lost
-        # A lock that only its owner can release, so that an interrupted thread cannot release that of another one.
+        # A lock that only its owner can release, so that an interrupted thread cannot release another thread's lock.
         self._lock = threading.RLock()
         self._groups: dict[str, _ThreadGroup[Item, Reply]] = {}
-        """Groups with a request in flight, and the one whose last request ended last."""
+        """Groups with a request in flight, and the group that became idle last."""
         self._idle: str | None = None
-        """The name of the group that is kept without a request in flight."""
+        """Name of the idle group that is kept."""
 
     def submit(self, item: Item) -> Reply:
         """Send an item, by itself or in a batch, and return its reply."""
         own: _Entry[Item, Reply] = _Entry(item, threading.Condition(self._lock))
-        batch: list[_Entry[Item, Reply]] = []
         with self._lock:
             group = self._enqueue(own)
         try:
             with self._lock:
-                if self._takes_the_lead(group, own):
-                    self._let_callers_queue(group, own)
-                    batch = _take_batch(group.queue, self._bounds)
-                    self._wake_first(group)
-            if batch:
-                for one, reply in zip(batch, self._send([one.item for one in batch]), strict=True):
+                self._await_turn(group, own)
+            if own.batch:
+                for one, reply in zip(own.batch, self._send([one.item for one in own.batch]), strict=True):
                     one.reply = reply
         except Misuse as error:
-            for one in batch:
-                # One each: a raised exception collects the traceback of its thread.
-                one.unsent = Misuse(*error.args)
+            for one in own.batch:
+                # One exception each: a raised one collects the traceback of its thread.
+                one.error = Misuse(*error.args)
         finally:
             if own.leads or not own.is_settled:
                 with self._lock:
-                    self._leave(group, own, batch)
-        if own.unsent is not None:
-            raise own.unsent
+                    self._leave(group, own)
+        if own.error is not None:
+            raise own.error
         assert own.reply is not None  # noqa: S101
         return own.reply
 
@@ -216,31 +219,44 @@ class Coalescer(Generic[Item, Reply]):
                 self._wake_first(group)
         return group
 
-    def _takes_the_lead(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> bool:
-        """Wait until this thread has to send its item, or has its reply."""
-        while not own.is_settled:
-            # Only the first of the queue looks at the time.
+    def _await_turn(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
+        """Wait until this thread has a batch to send, or has its reply, or gives up."""
+        while not own.is_settled and not own.batch:
+            # Only the first in the queue waits for its turn by the clock.
             is_first = bool(group.queue) and group.queue[0] is own
             wait_s = group.wait_s(self._bounds) if is_first else None
             if wait_s == 0:
                 group.departs()
                 own.leads = True
-                break
+                self._let_callers_queue(group, own)
+                self._appoint_sender(group, own)
+                continue
             if own.item.deadline < math.inf:
                 left_s = own.item.deadline - time.monotonic()
                 if left_s > 0:
                     wait_s = min(left_s, TIMEOUT_MAX if wait_s is None else wait_s)
                 elif own in group.queue:
-                    # What others have taken from the queue is sent in time.
                     group.queue.remove(own)
-                    own.unsent = TimeoutError()
+                    own.error = TimeoutError()
                     self._wake_first(group)
                     break
+                else:
+                    own.error = Unanswered()
+                    break
             self._wait(own, wait_s)
-        return own.leads
+
+    def _appoint_sender(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
+        """Take a batch, and give it and the in-flight place to the thread of the batch that gives up last."""
+        batch = _take_batch(group.queue, self._bounds)
+        sender = max(batch, key=lambda one: one.item.deadline)
+        if sender is not own:
+            own.leads, sender.leads = False, True
+            sender.woken.notify()
+        sender.batch = batch
+        self._wake_first(group)
 
     def _let_callers_queue(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
-        """Let callers that were just answered queue their next items, so that these are in the next batch."""
+        """Let just-answered callers queue their next items, so that the next batch includes them."""
         until = group.answered_at + self._bounds.head_start_s
         while group.returning > 0 and time.monotonic() < until:
             queued = len(group.queue)
@@ -250,11 +266,11 @@ class Coalescer(Generic[Item, Reply]):
         group.returning = 0
 
     def _wait(self, own: _Entry[Item, Reply], wait_s: float | None) -> None:
-        """Wait until the thread is woken, without the lock."""
+        """Release the lock and wait until the thread is woken."""
         try:
             own.woken.wait(wait_s)
         except BaseException:
-            # A KeyboardInterrupt may have come while the thread was about to take the lock again.
+            # A KeyboardInterrupt may have arrived before the thread reacquired the lock.
             lock: Any = self._lock
             if not lock._is_owned():
                 lock.acquire()
@@ -264,19 +280,17 @@ class Coalescer(Generic[Item, Reply]):
         if group.queue:
             group.queue[0].woken.notify()
 
-    def _leave(
-        self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply], batch: list[_Entry[Item, Reply]]
-    ) -> None:
-        """Give up the place among the requests in flight, and hand out the replies."""
+    def _leave(self, group: _ThreadGroup[Item, Reply], own: _Entry[Item, Reply]) -> None:
+        """Give up the in-flight place, and hand out the replies."""
         if own in group.queue:
             group.queue.remove(own)
-        for one in batch:
+        for one in own.batch:
             if not one.is_settled and one is not own:
                 one.reply = self._lost()
             one.woken.notify()
         if own.leads:
             group.in_flight -= 1
-            group.returning = len(batch) if len(batch) > 1 else 0
+            group.returning = len(own.batch) if len(own.batch) > 1 else 0
             group.answered_at = time.monotonic()
         self._wake_first(group)
         if group.in_flight == 0 and not group.queue:
@@ -323,13 +337,17 @@ class AsyncCoalescer(Generic[Item, Reply]):
                 timer.cancel()
 
     def _expire(self, group: _TaskGroup[Item, Reply], own: _AsyncEntry[Item, Reply]) -> None:
-        """Give up an item that is still queued. What has been taken from the queue is sent in time."""
-        if own in group.queue and not own.reply.done():
+        """Give up an item. If it was sent, the request goes on for the other callers of its batch."""
+        if own.reply.done():
+            return
+        if own in group.queue:
             group.queue.remove(own)
             own.reply.set_exception(TimeoutError())
+        else:
+            own.reply.set_exception(Unanswered())
 
     def _dispatch(self, group: _TaskGroup[Item, Reply]) -> None:
-        """Send what is queued as soon as a request may follow those in flight."""
+        """Send the queued items as soon as a request may follow those in flight."""
         while group.queue and group.queue[0].reply.done():
             group.queue.popleft()
         wait_s = group.wait_s(self._bounds)
@@ -349,7 +367,7 @@ class AsyncCoalescer(Generic[Item, Reply]):
         self._dispatch(group)
 
     async def _send_next(self, group: _TaskGroup[Item, Reply]) -> None:
-        """Send a batch, then give up its place among the requests in flight."""
+        """Send a batch, then give up its in-flight place."""
         try:
             batch = _take_batch(group.queue, self._bounds)
             self._dispatch(group)
@@ -362,7 +380,7 @@ class AsyncCoalescer(Generic[Item, Reply]):
                 finally:
                     group.gathering -= 1
         finally:
-            # Not in a done callback: until it ran, other tasks would still count this one as in flight.
+            # Not in a done callback: until it runs, other tasks would still count this request as in flight.
             group.in_flight -= 1
             self._dispatch(group)
             if group.in_flight == 0:
@@ -371,7 +389,7 @@ class AsyncCoalescer(Generic[Item, Reply]):
                     group.timer.cancel()
 
     async def _let_callers_queue(self, group: _TaskGroup[Item, Reply]) -> None:
-        """Let callers that were just answered queue their next items: yield until the queue no longer grows."""
+        """Let just-answered callers queue their next items: yield until the queue no longer grows."""
         queued = unchanged = 0
         while unchanged < 2:
             await asyncio.sleep(0)

@@ -37,9 +37,9 @@ class CommitItem:
 
     @property
     def group(self) -> str:
-        """Which commits share a batch.
+        """Key of the commits that share a batch.
 
-        One that writes nothing is judged without a sync of the log, and would wait for it in a batch with others.
+        A commit that writes nothing is decided without a log sync, and would wait for one in a batch with writes.
         """
         return WRITES if self.prepared.request.writes else "read-only"
 
@@ -82,8 +82,8 @@ def commit_item(prepared: PreparedCommit) -> CommitItem:
 def body_of(document: dict[str, Any]) -> bytes:
     """Encode the body of a request.
 
-    One that is too large is not sent: the service closes the connection when it refuses a body that is on its way,
-    which may lose the refusal, so the outcome would be unknown.
+    A body that is too large is not sent: the service closes the connection when it refuses a body in transit, which may
+    lose the refusal and leave the outcome unknown.
     """
     try:
         body = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
@@ -121,6 +121,6 @@ def lost(text: str, count: int) -> list[Reply[TxnOutcome]]:
 
 
 def single(outcome: TxnOutcome, headers: Mapping[str, str]) -> Reply[TxnOutcome]:
-    """Turn the result of one commit of a batch into the reply that a request of its own would have got."""
+    """Turn the result of one commit of a batch into the reply that a request of its own would have received."""
     problem = outcome.problem
     return Answer(outcome, headers) if isinstance(problem, Unset) else Refusal(problem.status, problem)

@@ -31,7 +31,7 @@ class ConsumerOffset:
     lsn: int
     """Position of the last record that the consumer has processed."""
     log: str
-    """The log that `lsn` is a position of. If it is not that of the consumer, `lsn` no longer names the same record."""
+    """The log that `lsn` belongs to. If it is not the consumer's, `lsn` no longer names the same record."""
     head_lsn: int
     """Last position of the log."""
     lag_records: int

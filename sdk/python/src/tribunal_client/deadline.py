@@ -1,7 +1,7 @@
 """Connections whose requests end at a deadline.
 
-httpx bounds each read and write by itself, so a response that trickles would never end. Here each gets what is left of
-the time for the whole request: connection, request and response.
+httpx bounds each read and write separately, so a trickling response would never end. Here each step gets the time left
+for the whole exchange: connection, request and response.
 """
 
 from __future__ import annotations
@@ -18,27 +18,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 DEADLINE = "tribunal_deadline"
-"""Extension of a request that has the `Deadline`."""
+"""Name of the request extension that contains the `Deadline`."""
 
 
 class Deadline:
-    """When a request must have ended. Its timeout counts from the moment at which the request has a connection."""
+    """Time by which a request must end. Its timeout starts when the request gets a connection."""
 
     def __init__(self, timeout_s: float, until: float = math.inf) -> None:
         self._timeout_s = timeout_s
         self._at_most = until
+        self._started_at = math.inf
         self._until: float | None = None
 
+    @property
+    def elapsed_s(self) -> float:
+        """How long ago the timeout started; 0 if it did not."""
+        return max(0.0, time.monotonic() - self._started_at)
+
     def start(self) -> None:
-        """Begin to count."""
-        self._until = min(time.monotonic() + self._timeout_s, self._at_most)
+        """Start the timeout."""
+        self._started_at = time.monotonic()
+        self._until = min(self._started_at + self._timeout_s, self._at_most)
 
     def lift(self) -> None:
-        """Let the rest of the response take any time."""
+        """Lift the deadline for the rest of the response."""
         self._until = None
 
     def end_at(self, until: float | None) -> None:
-        """Let what follows end at a time; `None` or infinity lifts the deadline."""
+        """Move the deadline to a time; `None` or infinity lifts it."""
         self._until = until if until is not None and until < math.inf else None
 
     def within(self, timeout_s: float | None, error: type[httpcore.TimeoutException]) -> float | None:
@@ -52,7 +59,7 @@ class Deadline:
 
 
 class _Current:
-    """The deadline of the request that a connection has now."""
+    """The deadline of a connection's current request."""
 
     def __init__(self) -> None:
         self.deadline: Deadline | None = None
@@ -61,9 +68,15 @@ class _Current:
         return timeout_s if self.deadline is None else self.deadline.within(timeout_s, error)
 
 
-def started(request: httpx.Request) -> Deadline | None:
-    """Begin to count the time of a request, if it has a deadline."""
+def deadline_of(request: httpx.Request) -> Deadline | None:
+    """Return the deadline of a request, if it has one."""
     deadline: Deadline | None = request.extensions.get(DEADLINE)
+    return deadline
+
+
+def started(request: httpx.Request) -> Deadline | None:
+    """Start the timeout of a request, if it has a deadline."""
+    deadline = deadline_of(request)
     if deadline is not None:
         deadline.start()
     return deadline
@@ -75,7 +88,7 @@ class Connection(httpx.HTTPTransport):
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
         super().__init__(**options)
         self._current = _Current()
-        # The only way to a network of one's own that leaves the rest of the transport as it is.
+        # The only way to replace the network backend without replacing the rest of the transport.
         pool: Any = self._pool
         pool._network_backend = _Network(pool._network_backend, self._current)
 

@@ -1,7 +1,7 @@
 """The endpoints of a service: which one is in use, and which ones failed recently. Sends nothing.
 
-One endpoint is in use at a time, until it fails. Then the next one is, in the order of the list; one that failed is
-skipped until its cool-down has passed, unless all of them have failed.
+One endpoint is in use until it fails. The next one in the list then replaces it; an endpoint that failed is skipped
+until its cool-down has passed, unless all of them have failed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Endpoints:
     """The endpoints of one service, all equal. Shared by threads."""
 
     def __init__(self, urls: str | Iterable[str], timeout_s: float, cool_down_s: float) -> None:
-        """Take URLs apart that are separated by commas. A URL that is named twice counts once."""
+        """Split URLs at commas. A URL that occurs twice counts once."""
         each = items_of([urls] if isinstance(urls, str) else urls, str, 'pass a URL such as "http://127.0.0.1:7420"')
         stripped = (url.strip().rstrip("/") for one in each for url in one.split(","))
         self.urls = list(dict.fromkeys(stripped))
@@ -31,7 +31,7 @@ class Endpoints:
         if not self.urls:
             raise Misuse("a client needs the URL of at least one endpoint")
         self.timeout_s = seconds("endpoint_timeout_s", timeout_s, above_0=True)
-        """How long an endpoint may take to answer while another one has not been asked."""
+        """How long an endpoint may take to answer while another one has not been tried."""
         self._cool_down_s = seconds("endpoint_cool_down_s", cool_down_s)
         self._failed_at: list[float | None] = [None] * len(self.urls)
         self._in_use = 0
@@ -43,20 +43,20 @@ class Endpoints:
         return self._in_use
 
     def choose(self, is_allowed: Callable[[int], bool]) -> int | None:
-        """Return the endpoint to try now of those that are allowed.
+        """Return the endpoint to try now among the allowed ones.
 
-        It is the one in use or the first one after it, if possible one that has not failed recently.
+        It is the one in use or the first one after it, preferably one that has not failed recently.
         """
         with self._lock:
             return self._chosen(is_allowed)
 
     def has_rested(self, is_allowed: Callable[[int], bool]) -> bool:
-        """Return whether some of the endpoints that are allowed has not failed recently."""
+        """Return whether an allowed endpoint has not failed recently."""
         with self._lock:
             return any(is_allowed(at) and not self._cools(at) for at in range(len(self.urls)))
 
     def failed(self, at: int) -> None:
-        """Record that an endpoint failed: another one is in use from now on, if there is another."""
+        """Record that an endpoint failed: another one, if there is any, is in use from now on."""
         with self._lock:
             self._failed_at[at] = time.monotonic()
             if self._in_use == at:
@@ -82,7 +82,7 @@ class Endpoints:
 
 
 def _is_address(url: str) -> bool:
-    """Tell whether requests can be sent to a URL."""
+    """Return whether requests can be sent to a URL."""
     try:
         parts = urlsplit(url)
         port = parts.port

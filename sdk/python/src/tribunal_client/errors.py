@@ -1,4 +1,4 @@
-"""Errors, by who can do something about them.
+"""Errors, classified by who can act on them.
 
 A verdict is not an error, except at the end of `Client.run`.
 """
@@ -18,12 +18,12 @@ class TribunalError(Exception):
     """Any error of this package."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # By default an exception is created again from its message, which is not what the constructors take.
+        # By default an exception is recreated from its message, which is not the argument of these constructors.
         return Exception.__new__, (type(self), *self.args), self.__dict__
 
 
 class ClientMistake(TribunalError):
-    """The request is wrong and a retry would be, too; `errors` has the details."""
+    """The request is wrong, and so would be a retry; `errors` has the details."""
 
     retryable = False
 
@@ -89,11 +89,11 @@ class TransactionAborted(TribunalError):
         self.aborted = aborted
         """The verdict of the last attempt."""
         self.attempts = attempts
-        """How many attempts there were, those included for which the service was not available."""
+        """Number of attempts, including those for which the service was unavailable."""
 
 
 class ServerMisbehaved(TribunalError):
-    """The server's response violates the API, or is one of a newer server that this client does not know."""
+    """The server's response violates the API, or comes from a newer server and is unknown to this client."""
 
 
 class Misuse(TribunalError):
@@ -104,7 +104,7 @@ FORKED = "the client was used before this process was forked: create one in each
 
 
 SESSION_UNKNOWN = "session_unknown"
-"""Code of a refusal: no node of the service's log has issued the session token."""
+"""Code of a refusal: no node of the service's log issued the session token."""
 
 
 def error_of(problem: Problem) -> ClientMistake | Unavailable:

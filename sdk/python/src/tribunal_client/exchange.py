@@ -14,6 +14,7 @@ import httpx
 
 from . import wire
 from .arguments import header
+from .deadline import deadline_of
 from .errors import Misuse, ServerMisbehaved, Unavailable, error_of
 from .flow import Flow, Send
 from .verdict import Verdict, verdict_of
@@ -28,10 +29,10 @@ T = TypeVar("T")
 _WIRE = wire.Client(base_url="")
 
 _NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL")
-"""Errors of TLS if the other side answers in plain text, by the version of OpenSSL."""
+"""TLS errors for a plain-text answer, which depend on the version of OpenSSL."""
 
 _NO_HTTP = "illegal request line"
-"""What httpx says about a response whose first byte is none of a text, such as an alert of TLS."""
+"""Error text of httpx for a response whose first byte is not text, such as a TLS alert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Answer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A response with any other status. Without a problem it is not of the service, but of something in its place."""
+    """A response with any other status. Without a problem it came from something in place of the service."""
 
     status: int
     problem: Problem | None
@@ -52,7 +53,7 @@ class Refusal:
 
     @property
     def text(self) -> str:
-        """Return the status, and where it came from."""
+        """Return the status and its origin."""
         return f"{self.endpoint}: status {self.status}" if self.endpoint else f"status {self.status}"
 
 
@@ -65,9 +66,11 @@ class NoReply:
     mistake: str | None = None
     """What is wrong with the address or the trust, if that is known: a retry cannot help."""
     problem: Problem | None = None
-    """If several endpoints were tried: the problem of one."""
+    """The problem of one of the endpoints, if several were tried."""
     no_connection: bool = False
-    """All connections of the client were in use, which another endpoint does not change."""
+    """All connections of the client were in use, which another endpoint would not change."""
+    waited_s: float | None = None
+    """How long the endpoint had to answer, if it did not answer in time."""
 
 
 Reply = Answer[T] | Refusal | NoReply
@@ -76,7 +79,7 @@ Reply = Answer[T] | Refusal | NoReply
 def ask(
     request: dict[str, Any], parse: Callable[..., T | Problem], timeout_s: float, connection_s: float, until: float
 ) -> Flow[Reply[T]]:
-    """Send a request, for which a connection may have to become free first, and read its response."""
+    """Send a request, after waiting for a free connection if necessary, and read its response."""
     response = yield Send(request, timeout_s, connection_s, until)
     if isinstance(response, NoReply):
         return response
@@ -95,16 +98,16 @@ def ask(
 
 
 def foreign_type(response: httpx.Response) -> str | None:
-    """Return what is wrong with the content type of a response that is none of the service's."""
+    """Return what is wrong with the content type of a response that did not come from the service."""
     given = response.headers.get("content-type")
-    # As text it may be JSON all the same, which reading it tells.
+    # Text may still be JSON; parsing decides.
     if given is None or given.lower().startswith(("application/", "text/plain")):
         return None
     return f"status {response.status_code} with content type `{given}`, which no answer of Tribunal has"
 
 
 def refusal_of(response: httpx.Response) -> Refusal:
-    """Read a response that is no success."""
+    """Read a response that is not a success."""
     return Refusal(response.status_code, _problem(response), _endpoint(response.url))
 
 
@@ -116,13 +119,20 @@ def no_reply(error: httpx.TransportError) -> NoReply:
     """Classify a failure of the network."""
     text = f"{_endpoint(error.request.url)}: {str(error) or type(error).__name__}"
     never_sent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
-    # Also with a mistake, a commit may have been sent: something on the way may answer in its own way.
-    return NoReply(text, never_sent, mistake=_mistake(error, text), no_connection=isinstance(error, httpx.PoolTimeout))
+    deadline = deadline_of(error.request) if isinstance(error, httpx.TimeoutException) else None
+    # Even with a mistake, a commit may have been sent: an intermediary may have answered.
+    return NoReply(
+        text,
+        never_sent,
+        mistake=_mistake(error, text),
+        no_connection=isinstance(error, httpx.PoolTimeout),
+        waited_s=None if deadline is None else deadline.elapsed_s,
+    )
 
 
 def _mistake(error: httpx.TransportError, text: str) -> str | None:
-    """Tell what is wrong with the address or the trust, if that is why there is no response."""
-    # An established connection that breaks tells nothing about the address.
+    """Return what is wrong with the address or the trust, if that is why there is no response."""
+    # The loss of an established connection implies nothing about the address.
     cause: BaseException | None = error if isinstance(error, httpx.ConnectError) else None
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
@@ -136,13 +146,13 @@ def _mistake(error: httpx.TransportError, text: str) -> str | None:
 
 
 def lost_by(reply: Reply[T]) -> str | None:
-    """Return why the outcome of a commit is not known; `None` if the reply tells it, or nothing was sent."""
+    """Return why the outcome of a commit is not known; `None` if the reply contains it, or nothing was sent."""
     match reply:
         case NoReply(text, never_sent):
             return None if never_sent else text
         case Refusal(status, problem) as refusal:
-            # 409: the same id is waiting for its verdict. The others do not tell whether the commit was accepted. Nor
-            # does an error of a server that is not Tribunal, such as the 503 of a proxy whose connection broke.
+            # 409: the same id is waiting for its verdict. The others do not reveal whether the commit was accepted. Nor
+            # does an error of a server other than Tribunal, such as the 503 of a proxy whose connection broke.
             is_foreign = status >= 500 and problem is None
             return refusal.text if status in (409, 500, 502, 504) or is_foreign else None
         case _:
@@ -150,7 +160,7 @@ def lost_by(reply: Reply[T]) -> str | None:
 
 
 def settled(reply: Reply[T]) -> T:
-    """Return the data of a reply, or raise the error that it amounts to."""
+    """Return the data of a reply, or raise the corresponding error."""
     match reply:
         case NoReply(_, _, str(mistake)):
             raise Misuse(mistake)
@@ -180,8 +190,8 @@ def traceparent(reply: Reply[T]) -> str | None:
 
 
 def http_options(url: str, api_key: str | None) -> dict[str, Any]:
-    """Return what `httpx.Client` and `httpx.AsyncClient` are created with, beside their transport."""
-    # A key that was read from a file ends with a line break.
+    """Return the options of `httpx.Client` and `httpx.AsyncClient`, except their transport."""
+    # A key read from a file may end with a line break.
     stripped = api_key.strip() if isinstance(api_key, str) else api_key
     key = None if stripped is None else header("the API key", stripped)
     if key == "":
@@ -194,7 +204,7 @@ def http_options(url: str, api_key: str | None) -> dict[str, Any]:
 
 
 def connection_options(urls: Sequence[str], ca_file: str | Path | None) -> dict[str, Any]:
-    """Return what the transport of one connection is created with."""
+    """Return the options of the transport of one connection."""
     return {
         "limits": httpx.Limits(max_connections=1, max_keepalive_connections=1),
         "trust_env": False,

@@ -1,7 +1,8 @@
 """One call on the endpoints of a service: where to send it next, for how long, and when to give up.
 
-With one endpoint it is sent once. With several, it goes to the next one after a failure, in rounds. Every request of
-this client may be repeated: it changes nothing, or the same; a commit is decided once, by its id.
+With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
+request of this client may be repeated: it changes nothing, or has no further effect; a commit is decided once, by its
+id.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ROUNDS_MAX = 2
-"""How often one of several endpoints gets a call."""
+"""How often each of several endpoints is tried for one call."""
 
 ATTEMPT_MAX_S = 1_000_000.0
-"""Longest timeout of one attempt, which a socket still supports."""
+"""Longest timeout of one attempt; a socket still supports it."""
+
+_TIMER_S = 0.001
+"""How much too early a timeout may end."""
 
 _ABOUT_THE_REQUEST = (413, 414, 431)
-"""Refusals, for its size, that a request would get elsewhere as well."""
+"""Refusals because of a request's size, which every endpoint would repeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +46,20 @@ class Failure:
     mistake: str | None = None
     """What is wrong with the address or the trust, if that is known."""
     problem: Problem | None = None
+    waited_s: float | None = None
+    """How long the endpoint had to answer, if it did not answer in time."""
 
 
 def failure_of(reply: Reply[Any]) -> Failure | None:
-    """Return why a reply is none: no connection, an endpoint that is unavailable, or something else in its place.
+    """Return why a reply does not count as one: no connection, an unavailable endpoint, or something else in its place.
 
     `overloaded` is an answer: the same load would follow to the next endpoint.
     """
     match reply:
-        case NoReply(text, never_sent, mistake, problem):
-            return Failure(text, not never_sent, mistake, problem)
+        case NoReply(text, never_sent, mistake, problem, waited_s=waited_s):
+            return Failure(text, not never_sent, mistake, problem, waited_s)
         case Refusal(status, None) if status not in _ABOUT_THE_REQUEST:
-            # A 503 as well is of something on the way, which may have passed the request on.
+            # Without a problem, even a 503 comes from an intermediary, which may have forwarded the request.
             return Failure(f"status {status} without a problem document", status >= 500)
         case Refusal(502 | 503 | 504 as status, problem) if problem is not None:
             if not problem.retryable or problem.code == "overloaded":
@@ -63,9 +69,9 @@ def failure_of(reply: Reply[Any]) -> Failure | None:
 
 
 def in_doubt(reply: Reply[T], *, maybe_taken: bool) -> Reply[T]:
-    """Return the reply to a commit of which another copy may have been taken in elsewhere.
+    """Return the reply to a commit whose copy another endpoint may have accepted.
 
-    A refusal of this one does not tell what became of that.
+    A refusal of this copy does not reveal the fate of the other.
     """
     match reply:
         case Refusal(status, problem) if maybe_taken:
@@ -84,14 +90,16 @@ class Failover:
     ) -> None:
         """Begin a call that may take `timeout_s`, in addition to the time that the request itself may wait.
 
-        It ends at `until` in any case.
+        It ends at `until`, the caller's bound, in any case.
         """
         self._endpoints = endpoints
         self._retry = retry
         self._wait_s = wait_s
         self._deadline = min(time.monotonic() + wait_s + timeout_s, until)
         self.until = until
-        """When each attempt must have ended, on the monotonic clock, whenever it got its connection."""
+        """Time by which each attempt must have ended, on the monotonic clock, no matter when it got its connection."""
+        self._due_s = wait_s + min(endpoints.timeout_s, timeout_s / (_ROUNDS_MAX * len(endpoints.urls)))
+        """How long an endpoint has to answer, whatever the caller's bound, before its silence counts as a failure."""
         self._tried = [0] * len(endpoints.urls)
         self._failures: list[Failure | None] = [None] * len(endpoints.urls)
         self.is_single = len(endpoints.urls) == 1
@@ -101,7 +109,7 @@ class Failover:
         self.maybe_taken = False
         """Whether some attempt may have taken effect."""
         self.left_s = 0.0
-        """Time that the call had left at the latest attempt: how long that may wait for a free connection."""
+        """Time left for the call at the latest attempt, which may wait this long for a free connection."""
 
     def next(self) -> Flow[float | None]:
         """Choose the endpoint of the next attempt, after a wait if all have had their turn.
@@ -123,7 +131,7 @@ class Failover:
         if at is None:
             return None
         self.left_s = min(left, ATTEMPT_MAX_S)
-        # Whatever else may be tried in this round gets its share of the time.
+        # Each endpoint left to try in this round gets an equal share of the time.
         others = self._tried.count(turn)
         self.endpoint = at
         self._tried[at] += 1
@@ -139,28 +147,32 @@ class Failover:
         return {**request, "url": self._endpoints.urls[self.endpoint] + request["url"]}
 
     def ends_with(self, reply: Reply[Any]) -> bool:
-        """Record the reply to the latest attempt. Return whether it is that of the call."""
+        """Record the reply to the latest attempt. Return whether it is the reply of the call."""
         if isinstance(reply, NoReply) and reply.no_connection:
-            # The endpoint was not asked, so this tells nothing about it.
+            # The endpoint received no request, so this implies nothing about it.
             return True
         return self.is_over(failure_of(reply))
 
     def is_over(self, failure: Failure | None) -> bool:
-        """Record how the latest attempt ended. Return whether its reply is that of the call."""
+        """Record how the latest attempt ended. Return whether its reply is the reply of the call."""
         if failure is None:
             self._endpoints.works(self.endpoint)
             return True
         if failure.problem is not None and failure.problem.code == "store_lagging":
-            # It works: it has waited for what the request must see.
+            # The endpoint works: it waited for the commits that the request must see.
             self._tried[self.endpoint] = _ROUNDS_MAX
-        else:
+        elif not self._is_cut_short(failure):
             self._endpoints.failed(self.endpoint)
         self._failures[self.endpoint] = failure
         self.maybe_taken |= failure.maybe_taken and not self.is_single
         return self.is_single
 
+    def _is_cut_short(self, failure: Failure) -> bool:
+        """Return whether the caller's bound ended the latest attempt before silence counts as a failure."""
+        return self.until < math.inf and failure.waited_s is not None and failure.waited_s < self._due_s - _TIMER_S
+
     def exhausted(self) -> NoReply:
-        """Return what came of the call after no attempt is left."""
+        """Return the result of a call that has no attempt left."""
         failures = [failure for failure in self._failures if failure is not None]
         mistakes = [failure.mistake for failure in failures if failure.mistake is not None]
         each = zip(self._endpoints.urls, self._failures, strict=True)
@@ -178,7 +190,7 @@ class Failover:
         )
 
     def _retry_after_s(self) -> float:
-        """Return the shortest wait that an endpoint asked for."""
+        """Return the shortest wait that an endpoint requested."""
         problems = (failure.problem for failure in self._failures if failure is not None)
         asked = (problem.retry_after_ms for problem in problems if problem is not None)
         return min((ms / 1000 for ms in asked if not isinstance(ms, Unset)), default=0.0)

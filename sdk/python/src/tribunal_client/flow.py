@@ -1,4 +1,4 @@
-"""Flows: what a client does, without input and output.
+"""Flows: the logic of a client, without I/O.
 
 A flow is a generator of steps. A driver, blocking or asyncio, performs each step and sends its result back, so that
 both clients share all decisions.
@@ -26,7 +26,7 @@ class Send:
     connection_s: float
     """How long to wait for a free connection."""
     until: float
-    """When it must have ended, on the monotonic clock, whenever it got its connection."""
+    """Time by which it must have ended, on the monotonic clock, no matter when it got its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,18 @@ class Open:
     silence_s: float
     """How long the response may be silent."""
     until: float
-    """When the response must have begun, on the monotonic clock."""
+    """Time by which the response must have begun, on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Read on. The result is some bytes, none of them at the end, or a `NoReply`; `None` if nothing arrives in time."""
+    """Read on. The result is some bytes, none at the end, or a `NoReply`; `None` if nothing arrives in time."""
 
     stream: Any
     wait_s: float | None
-    """How long to wait; until something arrives if `None`."""
+    """How long to wait; `None` waits until something arrives."""
     until: float = math.inf
-    """When silence counts as a failure, on the monotonic clock."""
+    """Time from which silence counts as a failure, on the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,10 @@ class Work:
 
 
 TOO_LATE = "the request could not be sent in time: earlier ones have not ended"
+UNANSWERED = "the request has not been answered in time"
 
 TOGETHER_MAX = 64
-"""How many flows are performed at the same time."""
+"""Maximum number of flows that are performed at the same time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 
 RECONNECT_S = 300.0
-"""How long an iteration tries to reach an endpoint, unless the caller says something else."""
+"""Default time that an iteration tries to reach an endpoint."""
 
 WAIT_S = 10.0
-"""How long a reader waits for a record, unless the caller says something else."""
+"""Default time that a reader waits for a record."""
 
 _RECONNECTING = RetryPolicy(attempts_max=sys.maxsize, wait_min_s=0.02, wait_max_s=2.0)
 
 _STREAM_WAIT_MAX_S = 60.0
-"""How long the service waits for a record at most."""
+"""Longest time that the service waits for a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class LogWrite:
     op: str
     """`insert`, `update`, `put`, `delete` or `add`.
 
-    A newer service may have further ones, which this client passes on.
+    A newer service may have others, which this client passes on.
     """
     key: Key
     value: Any
@@ -98,7 +98,7 @@ class Cursor:
         """Whether the service has ever answered: until then, the address may be wrong."""
         self._stream: LogStream | None = None
         self._endpoint = 0
-        # An offset that was kept as text is a likely mistake.
+        # An offset stored as text is a likely mistake.
         self.offset = whole("after", after)
         """Position of the last record returned."""
         self.log_id = None if log is None else text("`log`", log)
@@ -110,7 +110,7 @@ class Cursor:
         """Return the next record. Unlike a single call, an iteration that follows the log outlives a restart."""
         wait_s = self._wait_s if wait_s is None else seconds("wait_s", wait_s)
         if follows and wait_s == 0:
-            # It would request the log all the time.
+            # Without a wait it would request the log continuously.
             wait_s = WAIT_S
         asked, opened, capped, failed = time.monotonic(), False, False, 0
         until = math.inf if follows else asked + wait_s + self._service.timeout_s
@@ -120,7 +120,7 @@ class Cursor:
                     left_s = max(0.0, wait_s - (time.monotonic() - asked))
                     opened, capped = True, left_s > _STREAM_WAIT_MAX_S
                     yield from self._open(min(left_s, _STREAM_WAIT_MAX_S), until)
-                # The service keeps the end of the wait that a stream was opened with; a shorter one is kept here.
+                # The service enforces the wait that a stream was opened with; a shorter one is enforced here.
                 shorter = not opened and self._stream is not None and wait_s < self._stream.wait_s
                 step = yield from self._step(wait_s - (time.monotonic() - asked) if shorter else None, until)
             except Unavailable as error:
@@ -147,7 +147,7 @@ class Cursor:
             if step == "further":
                 continue
             yield from self._close()
-            # If the stream had ended before this call, there may be records since.
+            # If the stream had ended before this call, there may be newer records.
             if step == "idle" and opened and not capped:
                 return None
 
@@ -178,7 +178,7 @@ class Cursor:
     def _step(
         self, wait_s: float | None, until: float
     ) -> Flow[LogRecord | Literal["further", "late", "idle", "limit"]]:
-        """Take a line: a record, or the end of the stream, or another one; or none in time."""
+        """Take a line: a record, another line, or the end of the stream; or none in time."""
         assert self._stream is not None  # noqa: S101
         line = yield from self._stream.line(wait_s, until)
         if line is None:
@@ -212,9 +212,9 @@ class Cursor:
 
 
 def _wire_record(document: dict[str, Any]) -> WireRecord:
-    """Read the wire form of a record, whatever its writes do.
+    """Read the wire form of a record, whatever the operations of its writes.
 
-    The generated reader refuses an `op` that it does not know, because requests have the same ones.
+    The generated reader refuses an unknown `op`, because requests use the same type.
     """
     writes = document["writes"]
     record = WireRecord.from_dict({**document, "writes": [{**write, "op": "put"} for write in writes]})

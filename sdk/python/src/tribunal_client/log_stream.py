@@ -15,7 +15,7 @@ from .exchange import NoReply
 from .flow import Close, Flow, Pull
 
 HEARTBEAT_S = 5.0
-"""Interval of heartbeats to request from the service, which may choose a shorter one."""
+"""Heartbeat interval requested from the service, which may choose a shorter one."""
 
 _LINE_BYTES_MAX = 32 * 1024 * 1024
 """Maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame."""

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 import httpx
 
 IDLE_MAX_S = 5.0
-"""How long a connection is kept without a request."""
+"""How long an idle connection is kept."""
 
 _EXHAUSTED = "no connection is free: raise `connections_max`, or close log readers, which have one each"
 
@@ -27,7 +27,7 @@ Transport = TypeVar("Transport", httpx.HTTPTransport, httpx.AsyncHTTPTransport)
 
 
 class _Idle(Generic[Transport]):
-    """Transports without a request. The one that was used last is used next."""
+    """Idle transports. The one that was used last is used next."""
 
     def __init__(self, make: Callable[[], Transport]) -> None:
         self._make: Callable[[], Transport] = make
@@ -37,7 +37,7 @@ class _Idle(Generic[Transport]):
         return self._idle.pop()[1] if self._idle else self._make()
 
     def give(self, transport: Transport) -> list[Transport]:
-        """Take a transport back, and return those that have not been used for long."""
+        """Take a transport back, and return those that have been idle for too long."""
         now = time.monotonic()
         self._idle.append((now, transport))
         return [self._idle.popleft()[1] for at, _ in list(self._idle) if at < now - IDLE_MAX_S]
@@ -64,7 +64,7 @@ class Pool(httpx.BaseTransport):
         self._room = threading.Semaphore(connections_max)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request over a connection without one."""
+        """Send a request over an idle connection."""
         if not self._room.acquire(timeout=_wait_s(request)):
             raise httpx.PoolTimeout(_EXHAUSTED, request=request)
         with self._lock:
@@ -77,7 +77,7 @@ class Pool(httpx.BaseTransport):
         return _with(response, _Body(response, lambda: self._give(transport)))
 
     def close(self) -> None:
-        """Close the connections without a request."""
+        """Close the idle connections."""
         with self._lock:
             idle = self._idle.drain()
         for transport in idle:
@@ -119,7 +119,7 @@ class AsyncPool(httpx.AsyncBaseTransport):
         self._sockets: WeakKeyDictionary[httpx.AsyncHTTPTransport, Any] = WeakKeyDictionary()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request over a connection without one."""
+        """Send a request over an idle connection."""
         if self._room.locked():
             try:
                 await asyncio.wait_for(self._room.acquire(), _wait_s(request))
@@ -137,14 +137,14 @@ class AsyncPool(httpx.AsyncBaseTransport):
         return _with(response, _AsyncBody(response, transport, self._give))
 
     async def aclose(self) -> None:
-        """Close the connections without a request."""
+        """Close the idle connections."""
         for transport in self._idle.drain():
             await transport.aclose()
 
     def abandon(self, *, is_shared: bool) -> None:
-        """Give up the connections without a request where their event loop does not run.
+        """Abandon the idle connections when their event loop does not run.
 
-        Those that are shared with another process remain open there. The others end now.
+        Connections shared with another process remain open there. Others are shut down.
         """
         for transport in self._idle.drain():
             connection = self._sockets.pop(transport, None)

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from .wire.models import ReadRow, RowRead
 
 ROW_BYTES = 128
-"""What a row counts for beside its key, so that the limit in bytes limits the number of rows as well."""
+"""Bytes that a row counts for in addition to its key, so that the byte limit also bounds the number of rows."""
 
 BOUNDS = Bounds(in_flight_max=2, head_start_s=HEAD_START_S, items_max=512, bytes_max=10_000 * ROW_BYTES)
 """Bounds of batched reads: 512 callers and 10,000 rows."""
 
 BYTES_ALONE = 1_000 * ROW_BYTES
-"""Larger reads are requests of their own: others would wait for the response, or be refused with it."""
+"""Larger reads are sent alone: other reads would wait for the response, or be refused with it."""
 
 
 class Alone:
-    """The reply to a caller that has to send a request of its own."""
+    """The result of a caller that has to send its own request."""
 
 
 T = TypeVar("T")
 A = TypeVar("A")
 
 Shared = Reply[T] | Alone | ServerMisbehaved
-"""What one caller gets from a request that it shares with others."""
+"""The result of one caller of a shared request."""
 
 
 def bytes_of(rows: Sequence[RowRead]) -> int:
@@ -83,7 +83,7 @@ class Union:
 
 
 def _own(row: ReadRow, place: int, given: set[int]) -> ReadRow:
-    """Return a row with a value that no other caller has, and may change."""
+    """Return a row whose value no other caller has, so that its caller may change it."""
     if place not in given:
         given.add(place)
         return row

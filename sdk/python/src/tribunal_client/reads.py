@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .arguments import by_store, items_of, limit_of, session_token, wait_ms, whole
@@ -60,7 +60,7 @@ class KeyRange:
 
     @property
     def identity(self) -> tuple[bytes, bytes, int]:
-        """What makes two ranges the same."""
+        """The fields by which two ranges are the same."""
         return normal(self.start), normal(self.end), limit_of(self.limit)
 
 
@@ -82,22 +82,22 @@ class RangeReads:
     """Ranges, all read at the same epoch."""
 
     applied: int
-    """The epoch that they reflect: all of it, and nothing of later ones."""
+    """The epoch that they reflect: they include all of its commits, and none of later epochs."""
     ranges: list[RangeRows]
-    """One for each range, in the order of the request."""
+    """One result per range, in the order of the request."""
     session: str | None = None
     """Token for a later read that must reflect at least this epoch, on any node; `None` from an older service."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What rows that are read outside of transactions include."""
+    """Options of reads outside transactions: what the rows include, and bounds."""
 
     session: str | None
     consistency: Consistency
     wait_s: float | None
     timeout_s: float | None = None
-    """Bound of the whole read, beside `wait_s`; that of the client if `None`."""
+    """Bound of the whole read, in addition to `wait_s`; the client's if `None`."""
 
     @property
     def own_wait_s(self) -> float:
@@ -118,11 +118,11 @@ NO_OPTIONS = ReadOptions(session=None, consistency="session", wait_s=None)
 
 
 WAIT_DEFAULT_S = 5.0
-"""How long the service waits for what a request must include, unless that says something else."""
+"""Default time that the service waits for the commits that a request must include."""
 
 
 def freshness_wait_s(session: str | Unset | None, consistency: Consistency | Unset, wait_s: float | None) -> float:
-    """Return how long the service may wait for what a request must include."""
+    """Return how long the service may wait for the commits that a request must include."""
     if wait_s is not None:
         return wait_s
     return WAIT_DEFAULT_S if session or consistency == "fresh" else 0
@@ -137,13 +137,13 @@ class ReadItem:
     size: int
     options: ReadOptions
     deadline: float
-    """When the read must have ended, on the monotonic clock."""
+    """Time by which the read must have ended, on the monotonic clock."""
     key: None = None
 
     @property
     def group(self) -> str:
-        """Identifies reads that can share a request: of one store, with the same options."""
-        return repr((self.store, self.options))
+        """Identifies reads that can share a request: of one store, with the same options except for the timeout."""
+        return repr((self.store, replace(self.options, timeout_s=None)))
 
     @property
     def is_batchable(self) -> bool:
@@ -152,12 +152,12 @@ class ReadItem:
 
 
 def consistency_asked(consistency: Consistency) -> Consistency | Unset:
-    """Name in a request what it must include; nothing, if that is the default."""
+    """Return a consistency in its wire form; the default is absent."""
     return UNSET if consistency == "session" else consistency
 
 
 def wait_asked(wait_s: float | None) -> int | Unset:
-    """Name in a request how long it may wait, milliseconds."""
+    """Return a wait in its wire form, milliseconds."""
     return UNSET if wait_s is None else wait_ms(wait_s)
 
 
@@ -168,12 +168,12 @@ def ranges_of(ranges: RangesToRead | None) -> list[tuple[str, KeyRange]]:
 
 
 def ranges_only(ranges: Iterable[KeyRange]) -> list[KeyRange]:
-    """List ranges, and nothing else."""
+    """Return a list that contains only ranges."""
     return items_of(ranges, KeyRange, 'pass a list such as [KeyRange("a", "b")]')
 
 
 def range_asked(keys: KeyRange, *, store: str | None = None) -> RangeRead:
-    """Name a range in a request."""
+    """Convert a range to read to its wire form."""
     read = RangeRead(store=UNSET if store is None else store, limit=limit_of(keys.limit))
     if keys.start:
         read.start, read.start_b64 = key_fields(normal(keys.start))

@@ -1,7 +1,7 @@
-"""A response that is read as it arrives, one piece at a time, for as long as a caller wants to wait.
+"""A response that is read as it arrives, one piece at a time, with a bounded wait per piece.
 
-httpx cannot read on after a read that was interrupted. So a read that has to end earlier than its piece arrives is made
-by a thread or a task, and stays there for the next call.
+httpx cannot continue after an interrupted read. A read that may have to end before its piece arrives is therefore made
+by a thread or task, and left to the next call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .deadline import Deadline
 from .exchange import NoReply
 
 _POLL_S = 0.005
-"""Shortest wait. A piece that is in the socket already is found within it."""
+"""Shortest wait. A piece that is already in the socket is found within it."""
 
 
 _SILENT = NoReply("nothing has arrived in time", never_sent=False)
@@ -34,7 +34,7 @@ def _bound(wait_s: float | None, until: float) -> float | None:
 
 
 def may_be_silent(request: httpx.Request, silence_s: float) -> None:
-    """Bound the silence of a response that has begun. Its beginning is awaited for as long as that of any other one."""
+    """Bound the silence of a response that has begun. The wait for its beginning is that of any other response."""
     request.extensions["timeout"]["read"] = silence_s
 
 
@@ -71,7 +71,7 @@ class ResponseStream:
         self._response.close()
 
     def interrupt(self) -> None:
-        """End a read that is under way. Closing a socket does not wake a thread that reads from it."""
+        """End a read in progress. Closing a socket does not wake a thread that reads from it."""
         connection: Any = self._response.extensions["network_stream"]
         with suppress(OSError, AttributeError):
             # Not `SSLSocket.shutdown`, which changes the object that the thread uses.
@@ -93,7 +93,7 @@ def _in_thread(stream: ResponseStream) -> Future[bytes | NoReply]:
         except BaseException as error:
             pending.set_exception(error)
 
-    # It must not keep a process alive whose reader was not closed.
+    # A reader that was not closed must not keep the process alive.
     threading.Thread(target=read, name="tribunal-log", daemon=True).start()
     return pending
 
@@ -109,7 +109,7 @@ class AsyncResponseStream:
     async def pull(self, wait_s: float | None, until: float) -> bytes | NoReply | None:
         """Return some bytes, none at the end; `None` if nothing arrives in time.
 
-        After a cancellation the stream can be read on, too.
+        Reading can continue after a cancellation, too.
         """
         if self._pending is None:
             self._pending = asyncio.create_task(self._read())
@@ -121,7 +121,7 @@ class AsyncResponseStream:
         return _CLOSED if pending.cancelled() else pending.result()
 
     def interrupt(self) -> None:
-        """End a read that is under way."""
+        """End a read in progress."""
         if self._pending is not None:
             self._pending.cancel()
 

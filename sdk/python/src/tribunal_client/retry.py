@@ -32,7 +32,7 @@ class RetryPolicy:
         return random.uniform(0, min(self.wait_min_s * 2 ** min(failed - 1, 16), self.wait_max_s))  # noqa: S311
 
     def wait_s(self, failed: int, asked_s: float) -> float | None:
-        """Draw the same, at least what the service asked for; `None` if that attempt was the last."""
+        """Draw that wait in addition to the one that the service requested; `None` if that attempt was the last."""
         if failed >= self.attempts_max:
             return None
         return min(asked_s, ASKED_MAX_S) + self.step_s(failed)

@@ -157,12 +157,12 @@ class Service:
         return Begun(response, rows_found, dict(zip(names, ranges, strict=True)), asked.stores)
 
     def send_begins(self, items: Sequence[BeginItem]) -> Flow[Sequence[Shared[BeginResponse]]]:
-        """Send Begins of one group as one request.
+        """Send Begins of one group as one request, which ends when its last caller gives up.
 
-        The session is taken now: it covers what each caller had committed before its call.
+        The session is read now: it covers every commit that a caller made before its call.
         """
         [first, *_], union = items, union_of(items)
-        until = min(item.deadline for item in items)
+        until = max(item.deadline for item in items)
         try:
             while True:
                 own = None
@@ -171,12 +171,9 @@ class Service:
                 body = attrs.evolve(first.body, session=own or first.body.session, read=union.rows or UNSET)
                 wait_s = freshness_wait_s(body.session, body.consistency, first.wait_s)
                 reply = yield from self._ask(begin._get_kwargs(body=body), begin._parse_response, wait_s, until)
-                if isinstance(reply, NoReply) and time.monotonic() >= until:
-                    # It has ended with the time of the first of them. Others have time for a request of their own.
-                    return [reply if item.deadline <= until else Alone() for item in items]
                 if own is None or self._session is None or not _is_session_unknown(reply):
                     return parts(reply, len(items), lambda begun: responses(begun, union))
-                # The log that had this client's commits has been replaced.
+                # The log that contained this client's commits was replaced.
                 self._session.forget(own)
         except ServerMisbehaved as error:
             return [error] * len(items)
@@ -213,17 +210,17 @@ class Service:
         if timeout_s is not None:
             seconds("timeout_s", timeout_s, above_0=True)
         attempts = Attempts(self.retry, self._on_attempt, timeout_s)
-        # Each attempt begins alike, even if a generator named the stores or the rows.
+        # Converted once for all attempts: the stores or rows may come from a generator.
         asked = begin_item(options)
         first_attempt_ms: int | None = None
         while True:
             txn = open_txn((yield from attempts.available(lambda: self._begin(asked, attempts.until))))
-            # Rules that let the oldest work win see since when this one is retried.
+            # Conflict rules that let the oldest work win need the time of the first attempt.
             txn.first_attempt_ms = first_attempt_ms
             if first_attempt_ms is None:
                 first_attempt_ms = time_of(txn.id)
             value, prepared = yield from attempts.work(txn, work)
-            # `Unavailable` means that nothing was decided. The id makes it safe to send the same request again.
+            # `Unavailable` means that nothing was decided. The id makes it safe to resend the same request.
             decided = txn._ended((yield from attempts.available(lambda: self.commit(prepared), txn.id)))  # noqa: B023
             if isinstance(decided, Committed):
                 attempts.committed(decided)
@@ -231,7 +228,7 @@ class Service:
             yield from attempts.aborted(txn, decided)
 
     def commit(self, prepared: PreparedCommit) -> Flow[Verdict]:
-        """Ask for the verdict of a prepared commit."""
+        """Request the verdict of a prepared commit."""
         [prepared] = _prepared([prepared])
         item = commit_item(prepared)
         reply: Reply[TxnOutcome]
@@ -242,7 +239,7 @@ class Service:
         return (yield from self._decided(prepared.txn_id, reply))
 
     def _decided(self, txn_id: str, reply: Reply[TxnOutcome], deadline: float | None = None) -> Flow[Verdict]:
-        """Return the verdict of a commit; if its reply does not tell, it is requested by the id."""
+        """Return the verdict of a commit; if the reply does not contain it, it is queried by the id."""
         why = lost_by(reply)
         if why is not None:
             return self._recorded((yield from self._resolve(txn_id, why, deadline)))
@@ -251,7 +248,7 @@ class Service:
         except ServerMisbehaved as error:
             if not isinstance(reply, Answer):
                 raise
-            # The commit was taken. To ask for its status would get the same answer.
+            # The commit was accepted. A status request would get the same answer.
             raise OutcomeUnknown(txn_id, str(error)) from error
 
     def _send_commit(self, item: CommitItem, timeout_s: float | None = None) -> Flow[Reply[TxnOutcome]]:
@@ -275,8 +272,8 @@ class Service:
     def send_batch(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]]]:
         """Send commits as one batch. Return a reply to each, as if each had been a request of its own.
 
-        A batch that is too large, for example for a proxy, is sent as two halves; one whose form is refused, as single
-        commits.
+        A batch that is too large, for example for a proxy, is sent as two halves; a batch whose form is refused, as
+        single commits.
         """
         if len(items) == 1:
             return [(yield from self._send_commit(items[0]))]
@@ -296,7 +293,7 @@ class Service:
         return replies
 
     def _send_lines(self, items: Sequence[CommitItem]) -> Flow[list[Reply[TxnOutcome]] | int]:
-        """Send commits as one batch; those that an endpoint could not decide go to the next one.
+        """Send commits as one batch; commits that an endpoint could not decide move to the next one.
 
         Return how many commits to send together if the batch is refused as such.
         """
@@ -317,7 +314,7 @@ class Service:
             except Misuse:
                 if not replies:
                     raise
-                # The client was closed in between: what the endpoint before has answered is all there is.
+                # The client was closed meanwhile: only the replies of the previous endpoints exist.
                 break
             except ServerMisbehaved as error:
                 lines, is_whole = lost(str(error), len(pending)), True
@@ -345,7 +342,7 @@ class Service:
         return {**request, "headers": headers, "content": b"".join(item.line for item in items)}
 
     def batch(self, commits: Iterable[PreparedCommit]) -> Flow[list[Result]]:
-        """Ask for many verdicts in one request."""
+        """Submit many commits in one request."""
         commits = _prepared(commits)
         if not commits:
             return []
@@ -379,7 +376,8 @@ class Service:
         asking: dict[int, Flow[Result]] = {}
         for at, (commit, answer) in enumerate(zip(commits, answers, strict=True)):
             one = in_doubt(single(answer, headers), maybe_taken=call.maybe_taken)
-            # One that the endpoint could not decide is sent again, if there are others, within one timeout for all.
+            # A commit that the endpoint could not decide is sent to the others, if there are any, within one timeout
+            # for all.
             failure = None if call.is_single else failure_of(one)
             flow = self._result(self._settled_line(commit, one, failure, resend_by, deadline))
             if failure is None and lost_by(one) is None:
@@ -412,7 +410,7 @@ class Service:
                 again = yield from self._send_commit(commit_item(commit), left_s)
                 reply = in_doubt(again, maybe_taken=failure.maybe_taken)
             except Misuse:
-                # The client was closed in between. The others of the batch have their results.
+                # The client was closed meanwhile. The other commits of the batch have their results.
                 pass
         return (yield from self._decided(commit.txn_id, reply, deadline))
 
@@ -432,7 +430,7 @@ class Service:
         return self._recorded(verdict((yield from self._ask(request, txn_abort._parse_response))))
 
     def validate(self, prepared: PreparedCommit) -> Flow[DryRun]:
-        """Tell whether a commit would pass now if it were alone."""
+        """Return whether a commit would pass now if it were alone."""
         [prepared] = _prepared([prepared])
         request = txn_validate._get_kwargs(prepared.txn_id, body=prepared.request)
         return dry_run_of(settled((yield from self._ask(request, txn_validate._parse_response))))
@@ -455,8 +453,8 @@ class Service:
     ) -> Flow[RowPage]:
         """Read rows of a range of an embedded store, as many as the service returns at once.
 
-        A transaction names its session and its snapshot of the store: the range is compared with what was written after
-        that, so older rows must not be returned.
+        A transaction names its session and its snapshot of the store: the commit compares the range with later writes
+        only, so rows older than the snapshot must not be returned.
         """
         options = replace(NO_OPTIONS, session=session, timeout_s=timeout_s)
         found = yield from self.read_ranges(store, [KeyRange(start, end, limit)], options, snapshot)
@@ -482,11 +480,11 @@ class Service:
         return (yield from self._current(store, options, None, until, read))
 
     def send_reads(self, items: Sequence[ReadItem]) -> Flow[Sequence[Shared[ReadResponse]]]:
-        """Send reads of one group as one request."""
+        """Send reads of one group as one request, which ends when its last caller gives up."""
         [first, *_], union = items, Union([item.rows for item in items])
         request = read_rows._get_kwargs(first.store, body=attrs.evolve(first.options.request(), read=union.rows))
         try:
-            until = min(item.deadline for item in items)
+            until = max(item.deadline for item in items)
             reply = yield from self._ask(request, read_rows._parse_response, first.options.own_wait_s, until)
             return parts(
                 reply, len(items), lambda found: [attrs.evolve(found, rows=r) for r in union.apart(found.rows)]
@@ -515,7 +513,7 @@ class Service:
         """Declare a store, or change one."""
         if not isinstance(declaration, StoreDeclaration):
             expected = f'a declaration is a dict such as {{"adaptor": "kv"}}, not {declaration!r}'
-            # A list of text with two characters each would be taken for a dict.
+            # `dict` would accept a list of two-character strings.
             if not isinstance(declaration, Mapping):
                 raise Misuse(expected)
             try:
@@ -573,7 +571,7 @@ class Service:
     def open_log(
         self, store: str, after: int, log: str | None, limit: int | None, wait_s: float, until: float
     ) -> Flow[tuple[Any, int]]:
-        """Open a stream of a log, until some time. Return it, and the endpoint that sends it."""
+        """Open a stream of a log, until a deadline. Return it and the endpoint that sends it."""
         request = log_pull._get_kwargs(
             store=store,
             after=str(after),
@@ -587,7 +585,7 @@ class Service:
         return (yield from self._opened(request, silence_s, until))
 
     def open_state(self, store: str, timeout_s: float | None) -> Flow[tuple[LogStream, state.Head]]:
-        """Open a stream of a store's state. Return it, and its first line."""
+        """Open a stream of a store's state. Return it and its first line."""
         request = get_state._get_kwargs(store_segment(store))
         request["headers"] = {"accept": "application/x-ndjson"}
         until = self._until(replace(NO_OPTIONS, timeout_s=timeout_s))
@@ -606,7 +604,7 @@ class Service:
         return Sleep(wait)
 
     def _repeated(self, until: float, ask: Callable[[], Flow[T]]) -> Flow[T]:
-        """Repeat what changes nothing while the service is unavailable, until some time."""
+        """Repeat a request that changes nothing while the service is unavailable, until a deadline."""
         failed = 0
         while True:
             try:
@@ -616,7 +614,7 @@ class Service:
                 yield self._pause(failed, error, until)
 
     def _opened(self, request: dict[str, Any], silence_s: float, until: float) -> Flow[tuple[Any, int]]:
-        """Open a stream. Return it, and the endpoint that sends it."""
+        """Open a stream. Return it and the endpoint that sends it."""
         call = self._failover(until=until)
         silence_s = min(silence_s, ATTEMPT_MAX_S)
         reply: Reply[Any] | None
@@ -633,7 +631,7 @@ class Service:
         return settled(call.exhausted())
 
     def _until(self, options: ReadOptions) -> float:
-        """Return when a read that begins now must have ended, on the monotonic clock."""
+        """Return the deadline of a read that begins now, on the monotonic clock."""
         timeout_s = self._timeout_s
         if options.timeout_s is not None:
             timeout_s = seconds("timeout_s", options.timeout_s, above_0=True)
@@ -651,8 +649,8 @@ class Service:
 
         No repetition begins at `until` or later.
 
-        By default that is the one of this client's latest commit to the store. A node that lags gets its token and
-        waits for it, unless the caller named one.
+        By default, that epoch is the one of this client's latest commit to the store. A lagging node gets the commit's
+        token and waits for it, unless the caller named one.
         """
         own: str | None = None
         failed = 0
@@ -670,7 +668,7 @@ class Service:
             except ClientMistake as error:
                 if own is None or self._session is None or error.code != SESSION_UNKNOWN:
                     raise
-                # The log that had this client's commits has been replaced.
+                # The log that contained this client's commits was replaced.
                 self._session.forget(own)
                 own = None
             except Unavailable as error:
@@ -680,7 +678,7 @@ class Service:
     def _own_epoch(self, store: str) -> int:
         """Return the epoch of this client's latest commit to a store, if reads have to be compared with it; 0 if not.
 
-        With several endpoints, one that is asked after another may not have applied it yet.
+        With several endpoints, the one that serves the read may not have applied it yet.
         """
         return 0 if self._session is None or len(self._endpoints.urls) == 1 else self._session.epoch(store)
 
@@ -721,7 +719,7 @@ class Service:
             try:
                 reply = yield from ask(call.addressed(request), parse, timeout_s, call.left_s, call.until)
             except Misuse:
-                # The client was closed, maybe after an attempt that has taken effect.
+                # The client was closed, possibly after an attempt that took effect.
                 if call.maybe_taken:
                     break
                 raise
@@ -755,7 +753,7 @@ def _prepared(commits: Iterable[PreparedCommit]) -> list[PreparedCommit]:
 
 
 def _is_session_unknown(reply: Reply[Any]) -> bool:
-    """Tell whether a request was refused because of its session token."""
+    """Return whether a request was refused because of its session token."""
     return isinstance(reply, Refusal) and reply.problem is not None and reply.problem.code == SESSION_UNKNOWN
 
 

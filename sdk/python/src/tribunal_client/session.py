@@ -1,4 +1,4 @@
-"""What a client has committed, so that its later transactions see it."""
+"""The latest commits of a client, so that its later transactions see them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Session:
     def forget(self, token: str) -> None:
         """Forget a token that the service does not know, and those of the epochs after it.
 
-        Its log has been replaced by one that does not reach them.
+        Its log was replaced by one that does not reach them.
         """
         with self._lock:
             refused = next((epoch for epoch, known in self._latest.values() if known == token), None)

@@ -39,17 +39,17 @@ class Image:
         self._count = 0
         self.store = head.store
         self.kind = head.kind
-        """`rows`: the rows follow. `storage`: they are in the store's own storage, at `lsn` or later. `log`: the store
-        is only its log, which is complete. Only `rows` has rows."""
+        """`rows`: the rows follow. `storage`: the rows are in the store's own storage, at `lsn` or later. `log`: the
+        store is only its log, which is complete. Only `rows` has rows."""
         self.lsn = head.lsn
         """Position of the log that the rows reflect: `after` of the log reader that continues."""
         self.log = head.log
-        """The log that `lsn` is a position of: `log` of the log reader that continues."""
+        """The log that `lsn` belongs to: `log` of the log reader that continues."""
 
     def _rows(self) -> Flow[list[Row]]:
         """Return some rows; none at the end."""
         rows: list[Row] = []
-        # `close` of another thread takes it away.
+        # `close` in another thread resets it.
         stream = self._stream
         if stream is None:
             raise Misuse("the state image is closed, or was read already: request another one")
@@ -62,7 +62,7 @@ class Image:
                 rows.append(_row(document))
                 self._count += 1
                 continue
-            # Events of a newer service are passed over.
+            # Unknown events of a newer service are skipped.
             if event == "failed":
                 raise _failure(document)
             if event == "end":
@@ -79,7 +79,7 @@ class Image:
 
 
 def begun(response: Any, until: float) -> Flow[tuple[LogStream, Head]]:  # noqa: ANN401
-    """Read the first line of an image, until some time."""
+    """Read the first line of an image, until a deadline."""
     stream = LogStream(response, 0, "state image")
     complete = False
     try:

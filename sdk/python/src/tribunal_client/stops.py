@@ -1,4 +1,4 @@
-"""Ends what a reader waits for when it, or its client, is closed by another thread or task."""
+"""Ends the wait of a reader when another thread or task closes it or its client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Stop:
         self._set.wait(seconds)
 
     def outcome_of(self, opening: Callable[[], T]) -> T:
-        """Open a stream. A thread does, which is left to itself if the reader is closed."""
+        """Open a stream in a thread, which is abandoned if the reader is closed."""
         outcome: Future[T] = Future()
         with self._lock:
             if self._set.is_set():
@@ -66,18 +66,18 @@ class Stop:
             if not settle(lambda: outcome.set_result(opened)) and isinstance(opened, ResponseStream):
                 opened.close()
 
-        # It must not keep a process alive.
+        # The thread must not keep the process alive.
         threading.Thread(target=perform, name="tribunal-log-open", daemon=True).start()
         try:
             return outcome.result()
         except BaseException:
-            # Such as a KeyboardInterrupt: nobody takes what is opened later.
+            # For example a KeyboardInterrupt: a stream that opens later has no owner.
             late = not settle(lambda: outcome.set_exception(Stopped()))
             if late and outcome.exception() is None and isinstance(opened := outcome.result(), ResponseStream):
                 opened.close()
             raise
         finally:
-            # With the lock, or `set` would use what it has just found.
+            # With the lock, so that `set` does not use a future that it has just found.
             with self._lock:
                 self._waiting = None
 
@@ -103,7 +103,7 @@ class AsyncStop:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                # It ended together with the wait, and nobody takes what was opened.
+                # It ended together with the wait, and the opened stream has no owner.
                 opened = waiting.result()
                 if isinstance(opened, AsyncResponseStream):
                     await opened.close()

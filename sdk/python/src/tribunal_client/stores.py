@@ -24,7 +24,7 @@ class StorePush:
     lag_ms: int
     """Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none."""
     durability: str | None
-    """What the storage guarantees when it acknowledges records: `always`, `everysec`, `none`, `unknown` and so on."""
+    """The storage's guarantee for acknowledged records: `always`, `everysec`, `none`, `unknown` and so on."""
     node: int | None
     """The node of a cluster that pushes, if one does."""
     last_error: str | None
@@ -79,7 +79,7 @@ def parse_stores(*, client: object, response: httpx.Response) -> list[StoreInfo]
 
 
 def _store_of(document: dict[str, Any]) -> StoreInfo:
-    # The generated reader refuses an `existence` that it does not know, because requests have the same ones.
+    # The generated reader refuses an unknown `existence`, because requests use the same type.
     info = WireInfo.from_dict({**document, "existence": "tracked"})
     config = info.adaptor_config
     return StoreInfo(

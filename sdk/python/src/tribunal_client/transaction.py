@@ -78,12 +78,12 @@ class _Seen:
     value: JsonValue | Nothing = NOTHING
     """Known only for rows that were read through this transaction."""
     in_range: bool = False
-    """Seen by a scan, which has observed its range as well."""
+    """Whether a scan read the row: it has observed its range as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What the service chose, and the rows and ranges that it read at once."""
+    """The service's choices, and the rows and ranges that were read with the Begin."""
 
     response: BeginResponse
     rows: dict[RowName, Row | None]
@@ -93,7 +93,7 @@ class Begun:
 
 
 class Draft:
-    """The part of a transaction that needs no input and output of its own: reads are flows."""
+    """The part of a transaction without I/O of its own: reads are flows."""
 
     def __init__(
         self,
@@ -119,14 +119,14 @@ class Draft:
         self._snapshots: dict[str, str] = {} if begun is None else begun.response.snapshots.additional_properties
         self._stores = None if begun is None else begun.stores
         self._session = None if begun is None else begun.response.session
-        """Token of what the snapshots include."""
+        """Token of the commits that the snapshots include."""
         # First reads; later reads of a row return the same.
         self._reads: dict[RowName, _Seen] = {}
-        # Rows that were read ahead, and are no reads until `get` returns them.
+        # Prefetched rows, which do not count as read until `get` returns them.
         self._fetched: dict[RowName, _Seen] = {}
         self._ranges: dict[tuple[str, bytes, bytes], None] = {}
         self._writes: dict[RowName, PendingWrite] = {}
-        # Ranges that were read ahead, and are no reads until `scan` returns them.
+        # Prefetched ranges, which do not count as read until `scan` returns them.
         self._fetched_ranges: dict[RangeName, RangeRows] = {} if begun is None else begun.ranges
         for name, row in ({} if begun is None else begun.rows).items():
             self._fetched[name] = _seen_of(row)
@@ -135,7 +135,7 @@ class Draft:
         self._committing = 0
         """Calls of `commit` that have not ended."""
         self._closed: str | None = None
-        """Why there must be no further reads and writes: no verdict would cover them."""
+        """Why further reads and writes are refused: no verdict would cover them."""
         self._in_doubt = False
         """Whether a commit may have been decided although there is no verdict. No later commit changes that."""
 
@@ -197,7 +197,7 @@ class Draft:
         return rows
 
     def _knows(self, name: RowName) -> bool:
-        """Tell whether `get` needs no request."""
+        """Return whether `get` needs no request."""
         own, seen = self._writes.get(name), self._reads.get(name)
         if own is not None and own.op != "add":
             return True
@@ -309,7 +309,7 @@ class Draft:
 
     def prepare(self) -> PreparedCommit:
         """Create the commit request, for example for `Client.batch`. All reads must have finished."""
-        # The commit would not name the read, so nothing would protect what the caller makes of it.
+        # The commit would not name the read, so its result would be unprotected.
         if self._reading > 0:
             raise Misuse("a read of the transaction has not finished: await it before the commit")
         snapshots: CommitRequestSnapshots | Unset = UNSET
@@ -330,16 +330,16 @@ class Draft:
         return PreparedCommit(self.id, request, self.traceparent)
 
     def _commit(self) -> Flow[Verdict]:
-        """Ask for the verdict. There are no further reads and writes, unless certainly nothing was decided."""
+        """Request the verdict. Further reads and writes are refused, unless certainly nothing was decided."""
         prepared = self._final()
         self._committing += 1
-        # What ends a commit in another way than the following ones, such as a cancellation, leaves it in doubt.
+        # A commit that ends in any way not listed below, such as by cancellation, stays in doubt.
         in_doubt = True
         try:
             verdict = self._ended((yield from self._service.commit(prepared)))
             in_doubt = False
         except (Unavailable, ClientMistake, Misuse) as error:
-            # With this code, another commit with the same id has arrived.
+            # This code means that another commit with the same id has arrived.
             in_doubt = isinstance(error, ClientMistake) and error.code == "body_mismatch"
             raise
         finally:
@@ -350,7 +350,7 @@ class Draft:
         return verdict
 
     def _final(self) -> PreparedCommit:
-        """Create the last commit request: there are no reads and writes from now on."""
+        """Create the last commit request: further reads and writes are refused."""
         prepared = self.prepare()
         self._closed = self._closed or _BEING_COMMITTED
         return prepared
@@ -379,12 +379,12 @@ class Draft:
             self._reading -= 1
 
     def _must_be_sent(self, name: RowName, seen: _Seen) -> bool:
-        """Tell whether the commit has to name a row that was read.
+        """Return whether the commit has to name a row that was read.
 
         At `serializable`, a range is compared with all writes since the snapshot, those of the commit's own epoch
         included, so the rows of a scan would be checked twice. The other levels need them: `repeatable-read` compares
-        no ranges, and at `snapshot`, an `add` to a row that was read is an update of it. A row that is written is
-        always named: in a store of declared existence, that it was read tells that it exists.
+        no ranges, and at `snapshot`, an `add` to a row that was read is an update of it. A written row is always named:
+        in a store of declared existence, the read is evidence that the row exists.
         """
         return name in self._writes or not seen.in_range or self.isolation != "serializable"
 
@@ -406,7 +406,7 @@ def _seen_of(row: Row | None) -> _Seen:
 
 
 def _row(key: bytes, version: int | None, value: JsonValue | Nothing) -> Row | None:
-    # The caller may change the value, and the transaction keeps it for the next read and for the commit.
+    # The caller may change its copy of the value; the transaction keeps its own for later reads and the commit.
     return None if isinstance(value, Nothing) else Row(readable(key), fresh(value), version)
 
 

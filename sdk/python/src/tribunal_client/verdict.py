@@ -48,7 +48,7 @@ class Conflict:
     end: Key | None
     """The range's end; `None` if it extends to the end of the store, and for a row."""
     row: Key | None
-    """Of a range: the first row in it that the winner wrote, as far as the server remembers."""
+    """For a range: the first row in it that the winner wrote, if the server still remembers."""
     op: str
     """Which operation lost: `read`, `range` or `write`."""
     stage: str
@@ -58,7 +58,7 @@ class Conflict:
     current_version: int | None
     """Version that the row has now."""
     by_txn: str | None
-    """The transaction that won, as far as the server remembers."""
+    """The transaction that won, if the server still remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class Aborted:
     retryable: bool
     """Whether the same work on fresh reads, under a new id, may commit."""
     retry_after_s: float
-    """How long to wait before that, seconds."""
+    """Wait before that attempt, seconds."""
     conflicts: tuple[Conflict, ...]
-    """What defeated it."""
+    """The rows and ranges that defeated it."""
     replayed: bool
     """Whether the verdict is an earlier one: the request was a repetition, or its first reply was lost."""
     traceparent: str | None = None
@@ -91,7 +91,7 @@ class Aborted:
 T = TypeVar("T")
 
 Verdict = Committed | Aborted
-"""A verdict; its type or `status` tells which."""
+"""A verdict, distinguished by its type or its `status`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class WouldCommit:
 
     txn_id: str
     epoch: int
-    """Epoch on whose state it was judged."""
+    """Epoch on whose state it was evaluated."""
     status: Literal["would_commit"] = "would_commit"
 
 
@@ -110,7 +110,7 @@ class WouldAbort:
 
     txn_id: str
     epoch: int
-    """Epoch on whose state it was judged."""
+    """Epoch on whose state it was evaluated."""
     reason: str
     retryable: bool
     conflicts: tuple[Conflict, ...]
@@ -119,7 +119,7 @@ class WouldAbort:
 
 
 DryRun = WouldCommit | WouldAbort | Verdict
-"""The result of a dry run: what the verdict would be, or the verdict that the transaction has already."""
+"""The result of a dry run: what the verdict would be, or the verdict that the transaction already has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ _NO_VERDICTS = ("in_flight", "unknown", "unknown_expired", "would_commit", "woul
 
 
 def _unexpected(status: str) -> str:
-    """Tell what is wrong with a status that is not a verdict."""
+    """Return what is wrong with a status that is not a verdict."""
     if status in _NO_VERDICTS:
         return f"status {status} where a verdict was expected"
     return f"status `{status}`, which this client does not know: the client is older than the server"

@@ -14,7 +14,7 @@ JsonValue = None | bool | int | float | str | list[Any] | dict[str, Any]
 """Any JSON."""
 
 Known = Literal["present", "absent", "unread"]
-"""What is known of a row before the transaction."""
+"""Known state of a row before the transaction."""
 
 
 class Nothing:
@@ -34,10 +34,10 @@ class PendingWrite:
     op: WriteOp
     value: JsonValue | Nothing = NOTHING
     or_: int | None = None
-    """Of an add: what it adds to if the row is missing."""
+    """Value that an add starts from if the row is missing."""
 
     def added_to(self, row: object) -> int:
-        """Return what an add leaves in a row, given the row's value; `NOTHING` if it is missing."""
+        """Return the value that an add leaves in a row, given the row's value; `NOTHING` if it is missing."""
         if not isinstance(row, Nothing):
             return total(row, self.value)
         if self.or_ is None:
@@ -65,7 +65,7 @@ def _refused(value: object) -> None:
 
 
 def _check_names(value: object) -> None:
-    """Refuse a name that is no text, which `json` converts: 1 and "1" would become the same member."""
+    """Refuse a name that is not text: `json` converts it, so 1 and "1" would become the same member."""
     pending = [value]
     while pending:
         match pending.pop():
@@ -79,7 +79,7 @@ def _check_names(value: object) -> None:
 
 
 def fresh(value: JsonValue) -> JsonValue:
-    """Copy a value that came from JSON, so that a caller who changes what it got changes nothing else."""
+    """Copy a value that came from JSON, so that a caller that changes its copy changes nothing else."""
     match value:
         case dict():
             return {name: fresh(member) for name, member in value.items()}
@@ -106,7 +106,7 @@ def _integer(value: object) -> int:
 
 
 def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> PendingWrite | None:
-    """Merge a further operation into the one before; `None` if nothing is left to do."""
+    """Merge another operation into the preceding one; `None` if nothing is left to do."""
     if before is None:
         return then
     if before.op == "delete":
