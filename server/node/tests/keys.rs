@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use support::keyed::{AUTH, call, make_key, operator, serve};
+use support::keyed::{AUTH, call, make_key, operator, serve, try_serve};
 use support::{Node, eventually};
 
 fn create(node: &Node, by: &str, body: &Value) -> Value {
@@ -295,4 +295,27 @@ fn creating_and_revoking_keys_does_not_grow_the_control_log_without_bound() {
     for key in [&kept, &made, &root] {
         assert_eq!(call(&node, key, "GET", "/v1/stores", None).status, 200);
     }
+}
+
+/// As if the log's disk were not mounted.
+#[test]
+fn a_node_without_its_log_is_refused_and_keeps_its_operator_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), AUTH);
+    let root = operator(dir.path());
+    assert!(node.stop().success());
+    let (log, elsewhere) = (dir.path().join("data/log"), dir.path().join("elsewhere"));
+    std::fs::rename(&log, &elsewhere).unwrap();
+    for is_mount_point in [false, true] {
+        if is_mount_point {
+            std::fs::create_dir(&log).unwrap();
+        }
+        let refused = try_serve(dir.path(), "127.0.0.1:0", AUTH).err().expect("it must not start with an empty log");
+        assert!(refused.contains("log is empty") && refused.contains("mount that"), "{refused}");
+    }
+    std::fs::remove_dir(&log).unwrap();
+    std::fs::rename(&elsewhere, &log).unwrap();
+    let node = serve(dir.path(), AUTH);
+    assert_eq!(operator(dir.path()), root);
+    assert_eq!(call(&node, &root, "GET", "/v1/stores", None).status, 200);
 }

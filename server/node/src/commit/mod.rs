@@ -9,6 +9,7 @@ pub mod epoch_clock;
 pub mod image_cursors;
 pub mod log_queue;
 pub mod log_thread;
+pub mod lost_log;
 pub mod message;
 pub mod progress;
 pub mod recovery;

@@ -25,6 +25,7 @@ use tribunal_types::{
 
 use crate::cluster::first_start;
 use crate::cluster::releases::check_generation;
+use crate::commit::lost_log::check_log_is_present;
 use crate::commit::shards::Workers;
 use crate::config::Config;
 use crate::ignored_settings::ignored_shards;
@@ -112,6 +113,7 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     if first_start::has_note(&config.data) {
         return Err(of_member(&config.data));
     }
+    check_log_is_present(&config.data)?;
     let options = LogOptions {
         retention_ms: config.log.retention_hours * 3_600_000,
         retention_bytes: config.log.retention_bytes,
