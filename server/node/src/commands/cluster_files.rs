@@ -84,7 +84,7 @@ pub fn begin(
 ) -> Result<(), String> {
     let authority = authority_in(root, name)?;
     let founder = ClusterNode { id: node.id, address: node.address.clone() };
-    let cluster = Cluster { founders: vec![node.id], ..cluster_of(root, from, name, node, vec![founder]) };
+    let cluster = cluster_of(root, from, name, node, vec![founder]);
     write_node(&authority, node, &Config { data: node.data.clone(), cluster: Some(cluster), ..config.clone() })?;
     write(&root.join(SECRET_FILE), secret, PRIVATE)
 }
@@ -100,7 +100,8 @@ fn cluster_of(root: &Path, from: &Path, name: &str, node: &NodeFiles, nodes: Vec
         cert_file: own.join(CERTIFICATE_FILE),
         key_file: own.join(KEY_FILE),
         authority_file: from.join(AUTHORITY_FILE),
-        founders: Vec::new(),
+        // Written out: nodes whose addresses are listed later are not founders.
+        founders: nodes.iter().map(|node| node.id).collect(),
         nodes,
     }
 }
