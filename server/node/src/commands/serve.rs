@@ -183,9 +183,13 @@ fn copy_state(config: &Config, lag: &Lag, starting: &mut Option<StopsAtOnce>) ->
 pub fn configured_log_filter() -> Result<EnvFilter, String> {
     match std::env::var("TRIBUNAL_LOG") {
         Ok(text) if !text.trim().is_empty() => log_filter(&text),
-        Ok(_) | Err(_) => Ok(EnvFilter::new("info")),
+        Ok(_) | Err(_) => Ok(EnvFilter::new(LOGGED)),
     }
 }
+
+/// What is logged by default. `h2` warns of each connection that it ends for a flood: a line for each one that a stranger
+/// opens.
+const LOGGED: &str = "info,h2=error";
 
 /// Parses `TRIBUNAL_LOG`. A bare level applies to our own crates: at `debug` and `trace` third-party crates, such as
 /// the compiler of plugins, write a thousand lines for each of ours, and stay at `info`.
@@ -195,12 +199,12 @@ fn log_filter(text: &str) -> Result<EnvFilter, String> {
     let has_level = directives.any(|directive| directive.parse::<LevelFilter>().is_ok());
     let filter = if matches!(text.to_ascii_lowercase().as_str(), "debug" | "trace") {
         // Targets are matched by prefix, and the names of all our crates begin with this one.
-        format!("info,tribunal={text}")
+        format!("{LOGGED},tribunal={text}")
     } else if has_level {
         text.to_owned()
     } else {
         // Levels of single crates leave all others unchanged.
-        format!("info,{text}")
+        format!("{LOGGED},{text}")
     };
     let refused = |error: String| {
         format!(
