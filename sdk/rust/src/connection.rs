@@ -12,6 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::TokioExecutor;
+use tribunal_api::Problem;
 
 use crate::endpoints::Endpoints;
 use crate::failover::{Failover, Failure, Repeat};
@@ -71,6 +72,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Returns whether it is the service's description of a problem.
+    pub(crate) fn is_problem(&self) -> bool {
+        serde_json::from_slice::<Problem>(&self.body).is_ok()
+    }
+
     /// Returns the status of a refusal, and its endpoint.
     pub(crate) fn refusal_text(&self) -> String {
         format!("{}: status {}", self.refused_by.as_deref().unwrap_or_default(), self.status)
@@ -87,16 +93,18 @@ pub(crate) struct NoAnswer {
     pub hopeless: bool,
     /// How long to wait before a retry, if an endpoint gave a time.
     pub retry_after: Option<Duration>,
+    /// Whether the service itself has refused, on one of several endpoints.
+    pub answered: bool,
 }
 
 impl NoAnswer {
     pub(crate) fn lost(text: String) -> Self {
-        NoAnswer { text, never_sent: false, hopeless: false, retry_after: None }
+        NoAnswer { text, never_sent: false, hopeless: false, retry_after: None, answered: false }
     }
 
     /// Returns the error of a request that could not be built.
     pub(crate) fn hopeless(text: String) -> Self {
-        NoAnswer { text, never_sent: true, hopeless: true, retry_after: None }
+        NoAnswer { text, never_sent: true, hopeless: true, retry_after: None, answered: false }
     }
 }
 
@@ -190,7 +198,8 @@ impl Connection {
             ""
         };
         let why = advice.unwrap_or_else(|| chain(e) + hint);
-        NoAnswer { text: format!("{url}: {why}"), never_sent: e.is_connect(), hopeless, retry_after: None }
+        let text = format!("{url}: {why}");
+        NoAnswer { text, never_sent: e.is_connect(), hopeless, retry_after: None, answered: false }
     }
 
     /// Posts a body that is written as its content arrives, to one endpoint. Returns the response as soon as it begins.
