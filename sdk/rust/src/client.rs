@@ -297,7 +297,8 @@ impl Client {
     }
 
     async fn ask_status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<WireOutcome, Error> {
-        let path = format!("/v1/txns/{}?wait_ms={wait_ms}&fence={fence}", wire::percent_encoded(txn_id.as_bytes()));
+        let id = wire::segment("id of the transaction", txn_id)?;
+        let path = format!("/v1/txns/{id}?wait_ms={wait_ms}&fence={fence}");
         read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)
     }
 
@@ -335,7 +336,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn abort(&self, txn_id: &str) -> Result<Outcome, Error> {
-        let path = format!("/v1/txns/{}/abort", wire::percent_encoded(txn_id.as_bytes()));
+        let path = format!("/v1/txns/{}/abort", wire::segment("id of the transaction", txn_id)?);
         let answer = self.ask(Method::POST, &path, None::<&()>, 0).await?;
         self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
     }

@@ -113,14 +113,7 @@ impl Connection {
         let mut has_tls = false;
         for url in endpoints.urls() {
             let uri: Uri = url.parse().map_err(|e| Error::misuse(format!("`{url}` is not a URL: {e}")))?;
-            match (uri.scheme_str(), uri.authority()) {
-                (Some("https"), Some(_)) => has_tls = true,
-                (Some("http"), Some(_)) => {}
-                _ => {
-                    let form = "http://host:port or https://host:port";
-                    return Err(Error::misuse(format!("`{url}` is not of the form {form}")));
-                }
-            }
+            has_tls |= is_https(url, &uri)?;
         }
         let tls = if has_tls { tls::config(options.ca_file.as_deref())? } else { tls::unused()? };
         let mut headers = HeaderMap::new();
@@ -188,8 +181,8 @@ impl Connection {
 
     fn no_answer(url: &str, e: &ClientError) -> NoAnswer {
         let advice = tls::advice(e);
-        let hopeless = e.is_connect() && tls::is_refusal(e);
         let is_tls = url.starts_with("https");
+        let hopeless = if is_tls { e.is_connect() && tls::is_final(e) } else { tls::is_not_http(e) };
         let hint = if !is_tls {
             tls::plain_hint(e)
         } else if e.is_connect() {
@@ -279,12 +272,32 @@ impl Connection {
             request = request.header(ACCEPT, accept);
         }
         if let Some(traceparent) = sent.traceparent {
-            request = request.header(TRACEPARENT, traceparent);
+            let value = header("traceparent", traceparent.to_owned());
+            request = request.header(TRACEPARENT, value.map_err(|error| NoAnswer::hopeless(error.to_string()))?);
         }
         let body = sent.body.as_ref().map(|(_, bytes)| bytes.clone()).unwrap_or_default();
         let request = request.body(Full::new(body)).map_err(|e| NoAnswer::hopeless(e.to_string()))?;
         self.pool().request(request).await.map_err(|e| Self::no_answer(url, &e))
     }
+}
+
+/// Returns whether the URL of an endpoint is one of `https`.
+fn is_https(url: &str, uri: &Uri) -> Result<bool, Error> {
+    let is_https = uri.scheme_str() == Some("https");
+    let authority = uri.authority().filter(|_| is_https || uri.scheme_str() == Some("http"));
+    let Some(authority) = authority.filter(|_| uri.query().is_none()) else {
+        let form = "http://host:port or https://host:port";
+        return Err(Error::misuse(format!("`{url}` is not of the form {form}")));
+    };
+    if authority.as_str().contains('@') {
+        // Not repeated: it may contain a password.
+        return Err(Error::misuse("the URL of an endpoint names a user: pass the key as `api_key` in the options"));
+    }
+    let has_port = authority.as_str().rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    if has_port && authority.port_u16().is_none() {
+        return Err(Error::misuse(format!("`{url}` has no valid port: ports are from 1 to 65535")));
+    }
+    Ok(is_https)
 }
 
 /// Bounds the duration of an exchange.
