@@ -37,6 +37,9 @@
 //! in use at a time; after a failure, the client switches to the next one and resends unanswered requests with the same
 //! ids.
 //!
+//! A copy of a store starts with [`Client::state`] and continues with [`LogReader::follow`], which outlives restarts of
+//! the service. The futures of both may be dropped, for example by `tokio::select!`, without a loss.
+//!
 //! A client may be used on several tokio runtimes, each of which has its own connections and batches.
 //!
 //! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so
