@@ -38,7 +38,8 @@ pub struct ClientOptions {
     pub ca_file: Option<PathBuf>,
     /// Name of this client, for rules that are fair between clients.
     pub client_name: Option<String>,
-    /// Timeout of one request, in addition to the time that the request itself may wait. Shared by all endpoints.
+    /// Timeout of one request, in addition to the time that the request itself may wait. Shared by all endpoints. Also
+    /// bounds a read, a call of [`LogReader::next`] and [`Client::state`], each with all its repetitions.
     pub timeout: Duration,
     /// How long to request the outcome of a lost commit before returning [`Error::OutcomeUnknown`].
     pub resolve_timeout: Duration,
@@ -50,7 +51,7 @@ pub struct ClientOptions {
     pub endpoint_cool_down: Duration,
     /// Maximum number of idle connections to one endpoint, for each runtime.
     pub connections_idle_max: usize,
-    /// Bounds of the retries of [`Client::run`], of reads and of log readers.
+    /// Bounds of the retries of [`Client::run`], of reads, of [`LogReader::next`] and of [`Client::state`].
     pub retry: RetryPolicy,
     /// Whether a transaction sees this client's commits to the stores that the transaction names.
     pub read_own_writes: bool,
@@ -297,7 +298,8 @@ impl Client {
     }
 
     async fn ask_status(&self, txn_id: &str, fence: bool, wait_ms: u32) -> Result<WireOutcome, Error> {
-        let path = format!("/v1/txns/{}?wait_ms={wait_ms}&fence={fence}", wire::percent_encoded(txn_id.as_bytes()));
+        let id = wire::segment("id of the transaction", txn_id)?;
+        let path = format!("/v1/txns/{id}?wait_ms={wait_ms}&fence={fence}");
         read(&self.ask(Method::GET, &path, None::<&()>, wait_ms).await?)
     }
 
@@ -335,7 +337,7 @@ impl Client {
     /// # Errors
     /// See [`Error`].
     pub async fn abort(&self, txn_id: &str) -> Result<Outcome, Error> {
-        let path = format!("/v1/txns/{}/abort", wire::percent_encoded(txn_id.as_bytes()));
+        let path = format!("/v1/txns/{}/abort", wire::segment("id of the transaction", txn_id)?);
         let answer = self.ask(Method::POST, &path, None::<&()>, 0).await?;
         self.recorded(decision(read(&answer)?, answer.replayed, answer.traceparent))
     }
@@ -350,7 +352,8 @@ impl Client {
         read(&self.ask(Method::POST, &path, Some(&prepared.request), 0).await?)
     }
 
-    /// Returns a reader of a store's log that starts after the offset `after`.
+    /// Returns a reader of a store's log that starts after the offset `after`: for single records with
+    /// [`LogReader::next`], or to follow the log with [`LogReader::follow`].
     #[must_use]
     pub fn log(&self, store: &str, after: Lsn) -> LogReader {
         LogReader::new(self.clone(), store, after)

@@ -12,6 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::TokioExecutor;
+use tribunal_api::Problem;
 
 use crate::endpoints::Endpoints;
 use crate::failover::{Failover, Failure, Repeat};
@@ -71,6 +72,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Returns whether it is the service's description of a problem.
+    pub(crate) fn is_problem(&self) -> bool {
+        serde_json::from_slice::<Problem>(&self.body).is_ok()
+    }
+
     /// Returns the status of a refusal, and its endpoint.
     pub(crate) fn refusal_text(&self) -> String {
         format!("{}: status {}", self.refused_by.as_deref().unwrap_or_default(), self.status)
@@ -87,16 +93,18 @@ pub(crate) struct NoAnswer {
     pub hopeless: bool,
     /// How long to wait before a retry, if an endpoint gave a time.
     pub retry_after: Option<Duration>,
+    /// Whether the service itself has refused, on one of several endpoints.
+    pub answered: bool,
 }
 
 impl NoAnswer {
     pub(crate) fn lost(text: String) -> Self {
-        NoAnswer { text, never_sent: false, hopeless: false, retry_after: None }
+        NoAnswer { text, never_sent: false, hopeless: false, retry_after: None, answered: false }
     }
 
     /// Returns the error of a request that could not be built.
     pub(crate) fn hopeless(text: String) -> Self {
-        NoAnswer { text, never_sent: true, hopeless: true, retry_after: None }
+        NoAnswer { text, never_sent: true, hopeless: true, retry_after: None, answered: false }
     }
 }
 
@@ -105,14 +113,7 @@ impl Connection {
         let mut has_tls = false;
         for url in endpoints.urls() {
             let uri: Uri = url.parse().map_err(|e| Error::misuse(format!("`{url}` is not a URL: {e}")))?;
-            match (uri.scheme_str(), uri.authority()) {
-                (Some("https"), Some(_)) => has_tls = true,
-                (Some("http"), Some(_)) => {}
-                _ => {
-                    let form = "http://host:port or https://host:port";
-                    return Err(Error::misuse(format!("`{url}` is not of the form {form}")));
-                }
-            }
+            has_tls |= is_https(url, &uri)?;
         }
         let tls = if has_tls { tls::config(options.ca_file.as_deref())? } else { tls::unused()? };
         let mut headers = HeaderMap::new();
@@ -180,8 +181,8 @@ impl Connection {
 
     fn no_answer(url: &str, e: &ClientError) -> NoAnswer {
         let advice = tls::advice(e);
-        let hopeless = e.is_connect() && tls::is_refusal(e);
         let is_tls = url.starts_with("https");
+        let hopeless = if is_tls { e.is_connect() && tls::is_final(e) } else { tls::is_not_http(e) };
         let hint = if !is_tls {
             tls::plain_hint(e)
         } else if e.is_connect() {
@@ -190,7 +191,8 @@ impl Connection {
             ""
         };
         let why = advice.unwrap_or_else(|| chain(e) + hint);
-        NoAnswer { text: format!("{url}: {why}"), never_sent: e.is_connect(), hopeless, retry_after: None }
+        let text = format!("{url}: {why}");
+        NoAnswer { text, never_sent: e.is_connect(), hopeless, retry_after: None, answered: false }
     }
 
     /// Posts a body that is written as its content arrives, to one endpoint. Returns the response as soon as it begins.
@@ -270,12 +272,32 @@ impl Connection {
             request = request.header(ACCEPT, accept);
         }
         if let Some(traceparent) = sent.traceparent {
-            request = request.header(TRACEPARENT, traceparent);
+            let value = header("traceparent", traceparent.to_owned());
+            request = request.header(TRACEPARENT, value.map_err(|error| NoAnswer::hopeless(error.to_string()))?);
         }
         let body = sent.body.as_ref().map(|(_, bytes)| bytes.clone()).unwrap_or_default();
         let request = request.body(Full::new(body)).map_err(|e| NoAnswer::hopeless(e.to_string()))?;
         self.pool().request(request).await.map_err(|e| Self::no_answer(url, &e))
     }
+}
+
+/// Returns whether the URL of an endpoint is one of `https`.
+fn is_https(url: &str, uri: &Uri) -> Result<bool, Error> {
+    let is_https = uri.scheme_str() == Some("https");
+    let authority = uri.authority().filter(|_| is_https || uri.scheme_str() == Some("http"));
+    let Some(authority) = authority.filter(|_| uri.query().is_none()) else {
+        let form = "http://host:port or https://host:port";
+        return Err(Error::misuse(format!("`{url}` is not of the form {form}")));
+    };
+    if authority.as_str().contains('@') {
+        // Not repeated: it may contain a password.
+        return Err(Error::misuse("the URL of an endpoint names a user: pass the key as `api_key` in the options"));
+    }
+    let has_port = authority.as_str().rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    if has_port && authority.port_u16().is_none() {
+        return Err(Error::misuse(format!("`{url}` has no valid port: ports are from 1 to 65535")));
+    }
+    Ok(is_https)
 }
 
 /// Bounds the duration of an exchange.

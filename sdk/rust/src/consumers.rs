@@ -51,7 +51,7 @@ impl Client {
     ) -> Result<ConsumerInfo, Error> {
         let log = log.map(|log| log.to_string());
         let request = OffsetRequest { store: store.to_owned(), lsn: lsn.to_string(), log };
-        read(&self.ask(Method::PUT, &path(consumer), Some(&request), 0).await?)
+        read(&self.ask(Method::PUT, &path(consumer)?, Some(&request), 0).await?)
     }
 
     /// Removes a consumer, so that the log is no longer retained for it.
@@ -59,11 +59,11 @@ impl Client {
     /// # Errors
     /// [`Error::ClientMistake`] with code `unknown_consumer` if there is none; see [`Error`].
     pub async fn forget_consumer(&self, consumer: &str) -> Result<(), Error> {
-        let answer = self.ask(Method::DELETE, &path(consumer), None::<&()>, 0).await?;
+        let answer = self.ask(Method::DELETE, &path(consumer)?, None::<&()>, 0).await?;
         if answer.status.is_success() { Ok(()) } else { read(&answer) }
     }
 }
 
-fn path(consumer: &str) -> String {
-    format!("/v1/consumers/{}", wire::percent_encoded(consumer.as_bytes()))
+fn path(consumer: &str) -> Result<String, Error> {
+    Ok(format!("/v1/consumers/{}", wire::segment("name of the consumer", consumer)?))
 }

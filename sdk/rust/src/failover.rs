@@ -56,6 +56,8 @@ pub(crate) struct Failure {
     retry_after: Option<Duration>,
     /// Whether the endpoint works, but has not applied the required commits, despite waiting for them.
     lags: bool,
+    /// Whether the service itself refused.
+    answered: bool,
 }
 
 impl Failure {
@@ -74,12 +76,20 @@ impl Failure {
 
     pub(crate) fn of_lost(lost: &NoAnswer) -> Self {
         let (text, hopeless) = (lost.text.clone(), lost.hopeless);
-        Failure { text, maybe_taken: !lost.never_sent, hopeless, retry_after: lost.retry_after, lags: false }
+        Failure {
+            text,
+            maybe_taken: !lost.never_sent,
+            hopeless,
+            retry_after: lost.retry_after,
+            lags: false,
+            answered: lost.answered,
+        }
     }
 
     /// Returns the failure when another server responds in the endpoint's place, such as a proxy's login page.
     pub(crate) fn of_foreign(text: &str) -> Self {
-        Failure { text: text.to_owned(), maybe_taken: true, hopeless: false, retry_after: None, lags: false }
+        let text = text.to_owned();
+        Failure { text, maybe_taken: true, hopeless: false, retry_after: None, lags: false, answered: false }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -102,7 +112,8 @@ impl Failure {
         // Without a problem document, the 503 is from an intermediary, which may have passed the request on.
         let refuses = status == StatusCode::SERVICE_UNAVAILABLE && problem.is_some();
         let maybe_taken = status.is_server_error() && !refuses;
-        let failure = |text| Failure { text, maybe_taken, hopeless: false, retry_after: None, lags: false };
+        let answered = problem.is_some();
+        let failure = |text| Failure { text, maybe_taken, hopeless: false, retry_after: None, lags: false, answered };
         let Some(problem) = problem else {
             let is_the_same_elsewhere = ABOUT_THE_REQUEST.contains(&status);
             return (!is_the_same_elsewhere).then(|| failure(format!("status {status} without a problem document")));
@@ -249,6 +260,7 @@ impl<'e> Failover<'e> {
             never_sent: !self.maybe_taken,
             hopeless: failures().all(|failure| failure.hopeless),
             retry_after: failures().filter_map(|failure| failure.retry_after).min(),
+            answered: failures().any(|failure| failure.answered),
         }
     }
 

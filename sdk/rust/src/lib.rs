@@ -37,6 +37,9 @@
 //! in use at a time; after a failure, the client switches to the next one and resends unanswered requests with the same
 //! ids.
 //!
+//! A copy of a store starts with [`Client::state`] and continues with [`LogReader::follow`], which outlives restarts of
+//! the service. The futures of both may be dropped, for example by `tokio::select!`, without a loss.
+//!
 //! A client may be used on several tokio runtimes, each of which has its own connections and batches.
 //!
 //! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so
@@ -54,9 +57,10 @@ mod consumers;
 mod endpoints;
 mod error;
 mod failover;
+mod line_stream;
 mod link;
 mod log;
-mod log_stream;
+mod log_record;
 mod outcome;
 mod per_runtime;
 mod read_batch;
@@ -64,6 +68,7 @@ mod reads;
 mod retry;
 mod run;
 mod session;
+mod state;
 mod store_name;
 mod stored_value;
 mod stream;
@@ -80,16 +85,19 @@ pub use call::Call;
 pub use client::{Client, ClientOptions, Row, RowPage, TxnStatus};
 pub use consumers::Offset;
 pub use error::Error;
-pub use log::{LogReader, LogRecord, LogWrite};
+pub use log::LogReader;
+pub use log_record::{LogRecord, LogWrite};
 pub use outcome::{Aborted, Committed, Conflict, Outcome};
 pub use reads::{KeyRange, RangeReads, RangeRows, ReadOptions, RowRead, RowReads, RowState};
 pub use retry::RetryPolicy;
 pub use run::{Attempt, AttemptEnd, AttemptHook, BoxedWork};
+pub use state::{StateImage, StateRow};
 pub use stored_value::StoredValue;
 pub use stream::CommitStream;
 pub use transaction::{PreparedCommit, Transaction};
 pub use tribunal_api as api;
 pub use tribunal_api::{
-    Ack, Consistency, IsolationLevel, Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePushState, WriteOp,
+    Ack, Consistency, IsolationLevel, Problem, StateKind, StoreDeclaration, StoreExistence, StoreInfo, StorePushState,
+    WriteOp,
 };
 pub use tribunal_types::{Csn, Epoch, LogId, Lsn, Version};

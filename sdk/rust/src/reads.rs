@@ -2,6 +2,7 @@
 //! while other ones are in flight share one request.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hyper::Method;
 use serde_json::value::Value;
@@ -20,6 +21,10 @@ pub(crate) const ROWS_MAX: usize = 10_000;
 
 /// How long the service waits by default for the commits that a request must include, milliseconds.
 const WAIT_MS_DEFAULT: u32 = 5_000;
+
+/// Added to the bound of a read: a request that was not queued ends by itself before, with an error that describes each
+/// endpoint.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// A row to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,7 +320,8 @@ impl Client {
 
     /// Repeats a read of a store while the service is unavailable, or has not applied the epoch that the read must
     /// include, by default that of this client's latest commit. A lagging node gets the commit's token and waits for
-    /// it, unless the caller named a token.
+    /// it, unless the caller named a token. All repetitions together have the client's timeout, in addition to the time
+    /// that the service may wait.
     async fn current<F>(
         &self,
         store: &str,
@@ -327,9 +333,17 @@ impl Client {
         F: Future<Output = Result<ReadResponse, Error>>,
     {
         let names_session = options.session.is_some();
-        let mut failed = 0;
+        let begun = Instant::now();
+        let (mut failed, mut last) = (0, None);
         loop {
-            let (text, retry_after) = match send(options.clone()).await {
+            let bound = self.timeout() + Duration::from_millis(options.wait_ms().into());
+            let Ok(sent) = tokio::time::timeout_at((begun + bound + GRACE).into(), send(options.clone())).await else {
+                return Err(last.unwrap_or_else(|| {
+                    let text = format!("{}: no response within {} ms", self.url(), bound.as_millis());
+                    Error::Unavailable { text, retry_after: None }
+                }));
+            };
+            let (text, retry_after) = match sent {
                 Ok(answer) => {
                     let applied = wire::epoch(&answer.applied)?;
                     let Some(least) = least.or_else(|| self.own_epoch(store)).filter(|least| applied < *least) else {
@@ -353,10 +367,12 @@ impl Client {
                 Err(error) => return Err(error),
             };
             failed += 1;
+            let error = Error::Unavailable { text, retry_after };
             match self.retry().wait(failed, retry_after) {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => return Err(Error::Unavailable { text, retry_after }),
+                Some(wait) if begun.elapsed() + wait < bound => tokio::time::sleep(wait).await,
+                _ => return Err(error),
             }
+            last = Some(error);
         }
     }
 

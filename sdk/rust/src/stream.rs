@@ -171,7 +171,7 @@ impl Inner {
             (1, reason) => reason.clone().unwrap_or_default(),
             _ => format!("no endpoint has answered: {}", listed(urls, &failures)),
         };
-        Some(Err(NoAnswer { text, never_sent: !maybe_taken, hopeless: false, retry_after: None }))
+        Some(Err(NoAnswer { text, never_sent: !maybe_taken, hopeless: false, retry_after: None, answered: false }))
     }
 
     /// Waits for the reply to a line. If there are other endpoints, a link that is silent for its share of the timeout

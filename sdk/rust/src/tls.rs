@@ -98,9 +98,15 @@ pub(crate) fn advice(error: &(dyn StdError + 'static)) -> Option<String> {
     })
 }
 
-/// Returns whether the server's certificate was refused: a retry cannot help. Other TLS errors may be temporary.
-pub(crate) fn is_refusal(error: &(dyn StdError + 'static)) -> bool {
-    matches!(found_in(error), Some(rustls::Error::InvalidCertificate(_)))
+/// Returns whether the handshake has shown that a retry cannot help: the server's certificate was refused, or the
+/// server does not speak TLS. Other TLS errors may be temporary.
+pub(crate) fn is_final(error: &(dyn StdError + 'static)) -> bool {
+    matches!(found_in(error), Some(rustls::Error::InvalidCertificate(_) | rustls::Error::InvalidMessage(_)))
+}
+
+/// Returns whether a response is not HTTP, as from a server that expects TLS: a retry cannot help. The request was sent.
+pub(crate) fn is_not_http(error: &(dyn StdError + 'static)) -> bool {
+    find(error, &hyper::Error::is_parse).is_some()
 }
 
 /// Returns a hint for a connection that was closed during the handshake, as by a server without TLS.
@@ -111,7 +117,7 @@ pub(crate) fn hint(error: &(dyn StdError + 'static)) -> &'static str {
 
 /// Returns a hint for a response that is not HTTP, as from a server that expects TLS.
 pub(crate) fn plain_hint(error: &(dyn StdError + 'static)) -> &'static str {
-    if find(error, &hyper::Error::is_parse).is_some() {
+    if is_not_http(error) {
         "; does it speak TLS there? If so, say `https://`, unless it is the port of a node for other nodes"
     } else {
         ""
@@ -140,11 +146,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_rejected_certificate_is_final() {
+    fn only_a_rejected_certificate_and_a_server_without_tls_are_final() {
         let of = |error: rustls::Error| io::Error::new(io::ErrorKind::InvalidData, error);
         let expired = of(rustls::Error::InvalidCertificate(CertificateError::Expired));
-        assert!(is_refusal(&expired) && advice(&expired).is_some());
-        let garbled = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
-        assert!(!is_refusal(&garbled) && advice(&garbled).is_some());
+        assert!(is_final(&expired) && advice(&expired).is_some());
+        let plain = of(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        assert!(is_final(&plain) && advice(&plain).is_some());
+        let alert = of(rustls::Error::AlertReceived(AlertDescription::InternalError));
+        assert!(!is_final(&alert) && advice(&alert).is_some());
     }
 }

@@ -1,8 +1,6 @@
 //! The information in the reply to a commit: its outcome, the certainty that there is none, or nothing certain. Sends
 //! no requests.
 
-use tribunal_api::Problem;
-
 use crate::client::read;
 use crate::commit_batch::{Reply, Verdict};
 use crate::connection::Answer;
@@ -51,8 +49,7 @@ impl Told {
 /// other than Tribunal, such as the 503 of a proxy whose connection broke, does not reveal whether the commit was
 /// passed on.
 pub(crate) fn is_settled(answer: &Answer) -> bool {
-    let is_of_service = || serde_json::from_slice::<Problem>(&answer.body).is_ok();
-    tells_outcome(answer.status.as_u16()) && (!answer.status.is_server_error() || is_of_service())
+    tells_outcome(answer.status.as_u16()) && (!answer.status.is_server_error() || answer.is_problem())
 }
 
 /// Returns whether a status makes a request for the verdict unnecessary. 409: a commit with the same id is waiting for

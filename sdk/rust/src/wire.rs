@@ -67,6 +67,14 @@ pub(crate) fn version(text: &str) -> Result<Version, Error> {
     Version::from_bits(number(text)?).ok_or_else(|| Error::misbehaved(format!("`{text}` is not a version")))
 }
 
+/// Percent-encodes a text for a path segment, of which none is empty.
+pub(crate) fn segment(what: &str, text: &str) -> Result<String, Error> {
+    if text.is_empty() {
+        return Err(Error::misuse(format!("the {what} is empty")));
+    }
+    Ok(percent_encoded(text.as_bytes()))
+}
+
 /// Percent-encodes bytes for a path segment or a query value.
 pub(crate) fn percent_encoded(bytes: &[u8]) -> String {
     use std::fmt::Write;

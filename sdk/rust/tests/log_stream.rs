@@ -1,168 +1,17 @@
-//! Log readers against a service that streams by a script: pieces of lines, heartbeats, ends, broken connections.
+//! Log readers against a service that streams by a script: pieces of lines, cuts, refusals and silence.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+#[path = "support/log_service.rs"]
+#[expect(dead_code, reason = "other tests use the rest")]
+mod log_service;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use log_service::{LOG, Script, Service, beat, end, problem, record, record_of};
+use serde_json::json;
 use tokio::sync::mpsc;
-use tribunal_client::{Client, ClientOptions, Error, LogReader, Lsn, RetryPolicy};
-
-const LOG: &str = "8f14e45fceea167a5a36dedd4bea2543";
-
-/// What the service does on one connection, after it has read the request.
-#[derive(Clone)]
-enum Script {
-    /// It streams these pieces, and ends the stream.
-    Stream(Vec<String>),
-    /// It streams these pieces, and closes the connection without an end.
-    Break(Vec<String>),
-    /// It streams these pieces, and leaves the stream open.
-    Stay(Vec<String>),
-    /// It streams these pieces, and those that it is told later, and leaves the stream open.
-    Continue(Vec<String>, Later),
-    /// It refuses with this problem.
-    Refuse(u16, &'static str),
-}
-
-/// Pieces that are streamed once they are there.
-type Later = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>>;
-
-struct Service {
-    url: String,
-    /// Heads of the requests.
-    asked: Arc<Mutex<Vec<String>>>,
-    /// Bytes that were streamed.
-    written: Arc<AtomicUsize>,
-}
-
-impl Service {
-    /// Starts a service with a script for each of its connections in turn.
-    async fn start(scripts: impl IntoIterator<Item = Script>) -> Service {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
-        let url = format!("http://{}", listener.local_addr().expect("bound"));
-        let mut scripts: VecDeque<Script> = scripts.into_iter().collect();
-        let (asked, written) = (Arc::<Mutex<Vec<String>>>::default(), Arc::<AtomicUsize>::default());
-        let service = Service { url, asked: Arc::clone(&asked), written: Arc::clone(&written) };
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let script = scripts.pop_front().unwrap_or(Script::Refuse(404, "no_script"));
-                let (asked, written) = (Arc::clone(&asked), Arc::clone(&written));
-                tokio::spawn(async move {
-                    let head = head_of(&mut stream).await;
-                    asked.lock().expect("no test panics with it").push(head);
-                    play(stream, script, &written).await;
-                });
-            }
-        });
-        service
-    }
-
-    fn reader(&self, after: u64) -> LogReader {
-        self.reader_within(after, Duration::from_secs(20))
-    }
-
-    fn reader_within(&self, after: u64, timeout: Duration) -> LogReader {
-        let retry = RetryPolicy { attempts_max: 3, ..RetryPolicy::default() };
-        let options = ClientOptions { timeout, retry, ..ClientOptions::default() };
-        Client::with_options(&self.url, options).expect("a URL").log("kv", Lsn(after))
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("no test panics with it").clone()
-    }
-}
-
-async fn head_of(stream: &mut TcpStream) -> String {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        match stream.read_u8().await {
-            Ok(byte) => head.push(byte),
-            Err(_) => break,
-        }
-    }
-    String::from_utf8(head).expect("a head is text").to_ascii_lowercase()
-}
-
-async fn play(mut stream: TcpStream, script: Script, written: &AtomicUsize) {
-    let mut later = None;
-    let (pieces, end, stays) = match script {
-        Script::Refuse(status, code) => {
-            let body = problem(status, code).to_string();
-            let length = body.len();
-            let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n");
-            let _ = stream.write_all((head + &body).as_bytes()).await;
-            return;
-        }
-        Script::Stream(pieces) => (pieces, true, false),
-        Script::Break(pieces) => (pieces, false, false),
-        Script::Stay(pieces) => (pieces, false, true),
-        Script::Continue(pieces, told) => {
-            later = Some(told);
-            (pieces, false, true)
-        }
-    };
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
-    if stream.write_all(head.as_bytes()).await.is_err() {
-        return;
-    }
-    for piece in pieces {
-        if write(&mut stream, &piece, written).await.is_err() {
-            return;
-        }
-    }
-    if let Some(later) = later {
-        while let Some(piece) = later.lock().await.recv().await {
-            if write(&mut stream, &piece, written).await.is_err() {
-                return;
-            }
-        }
-    }
-    if end {
-        let _ = stream.write_all(b"0\r\n\r\n").await;
-    }
-    if stays {
-        // Until the reader goes.
-        let _ = stream.read_u8().await;
-    }
-}
-
-async fn write(stream: &mut TcpStream, piece: &str, written: &AtomicUsize) -> std::io::Result<()> {
-    let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
-    stream.write_all(chunk.as_bytes()).await?;
-    written.fetch_add(piece.len(), Ordering::Relaxed);
-    // Each piece is a packet of its own.
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    Ok(())
-}
-
-fn problem(status: u16, code: &str) -> Value {
-    json!({ "type": "about:blank", "title": "x", "detail": "x", "status": status, "code": code,
-        "retryable": status == 503, "errors": [] })
-}
-
-fn record(lsn: u64) -> String {
-    record_of(lsn, "v\u{e4}lue")
-}
-
-fn record_of(lsn: u64, value: &str) -> String {
-    let (this, before) = (lsn.to_string(), (lsn - 1).to_string());
-    let record = json!({ "lsn": this, "prev_lsn": before, "epoch": "9", "csn": "7", "version": "9437184", "txn_id": "t",
-        "store": "kv", "writes": [{ "op": "put", "key": "a", "value": value }] });
-    format!("{record}\n")
-}
-
-fn beat(next: u64, head: u64) -> String {
-    format!("{}\n", json!({ "event": "heartbeat", "log": LOG, "next": next.to_string(), "head_lsn": head.to_string() }))
-}
-
-fn end(next: u64, reason: &str) -> String {
-    let (next, head) = (next.to_string(), next.to_string());
-    format!("{}\n", json!({ "event": "end", "log": LOG, "next": next, "head_lsn": head, "reason": reason }))
-}
+use tribunal_client::{Error, LogReader, Lsn};
 
 async fn next(log: &mut LogReader) -> Option<u64> {
     log.next().await.expect("an answer").map(|record| record.lsn.0)
@@ -260,6 +109,21 @@ async fn problems_before_and_within_a_stream_reach_the_reader() {
         assert_eq!(log.offset(), Lsn(1));
     }
     assert_eq!(next(&mut log).await, Some(2));
+}
+
+#[tokio::test]
+async fn events_of_a_newer_service_are_passed_over_and_an_unknown_operation_is_an_error() {
+    let moved = format!("{}\n", json!({ "event": "moved", "log": LOG, "to": { "node": 2 } }));
+    let service = Service::start([
+        Script::Break(vec![moved.clone(), record(1), moved]),
+        Script::Stay(vec![record(2).replace("\"put\"", "\"merge\"")]),
+    ])
+    .await;
+    let mut log = service.reader(0);
+    assert_eq!(next(&mut log).await, Some(1));
+    let newer = log.next().await;
+    let Err(Error::ServerMisbehaved(text)) = &newer else { panic!("it is no operation: {newer:?}") };
+    assert!(text.contains("merge") && text.contains("update the client"), "{text}");
 }
 
 #[tokio::test]
