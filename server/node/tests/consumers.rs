@@ -2,11 +2,17 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::cluster::free_address;
 use support::{Node, eventually, new_id};
+
+/// How long a service is down: longer than a client tries to read.
+const DOWN: Duration = Duration::from_secs(8);
 
 fn set_offset(node: &Node, name: &str, store: &str, lsn: &str) -> support::Response {
     node.put(&format!("/v1/consumers/{name}"), &json!({"store": store, "lsn": lsn}))
@@ -197,4 +203,45 @@ fn the_cli_resumes_at_a_consumers_offset() {
     assert!(tribunal(&["consumer", "ls"]).contains("cli "));
     tribunal(&["consumer", "rm", "cli"]);
     assert_eq!(tribunal(&["consumer", "ls", "--json"]), "");
+}
+
+/// A service that is down for longer than a read tries.
+#[test]
+fn a_followed_log_outlives_a_restart_of_the_service() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let listen = free_address();
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        command.args(["dev", "--listen", &listen, "--data"]).arg(dir.path());
+        Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+    };
+    let node = start();
+    node.put_row("before", 1);
+    let mut tail = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+        .args(["log", "tail", "--follow", "--consumer", "follower", "--json", "--url", &node.url])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let (told, lines) = std::sync::mpsc::channel();
+    let output = tail.stdout.take().expect("it is piped");
+    std::thread::spawn(move || {
+        BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| told.send(line))
+    });
+    let next = || -> Value {
+        let line = lines.recv_timeout(Duration::from_secs(60)).expect("a line, before the follower ends");
+        serde_json::from_str(&line).expect("JSON")
+    };
+    assert_eq!(next()["lsn"], "1");
+    node.kill();
+    std::thread::sleep(DOWN);
+    let node = start();
+    node.put_row("after", 2);
+    assert_eq!(next()["lsn"], "2", "each record once");
+    eventually("its offset", || {
+        let listed = node.get("/v1/consumers").body;
+        (only(&listed["consumers"][0])["lsn"] == "2").then_some(())
+    });
+    tail.kill().expect("it runs");
+    tail.wait().expect("it ended");
 }

@@ -21,8 +21,8 @@ use crate::commit::recovery::log_dir;
 /// Number of records shown if no start is given.
 const NEWEST: u64 = 10;
 
-/// Maximum number of retries to store an offset while the service is unavailable.
-const NOTE_RETRIES_MAX: u32 = 30;
+/// Maximum number of retries to store an offset while the service is unavailable: as long as a follower reconnects.
+const NOTE_RETRIES_MAX: u32 = 300;
 /// Retry interval if the service returns none.
 const NOTE_RETRY: Duration = Duration::from_secs(1);
 
@@ -72,15 +72,11 @@ async fn print(target: &Target, tail: &Tail) -> Result<(), Error> {
             if at > printed.borrow().0 && reader.is_page_over() {
                 printed.send_replace((at, reader.log_id()));
             }
-            match reader.next().await? {
-                Some(record) => {
-                    let line = if target.json { as_json(store, &record) } else { as_text(&record) };
-                    out!("{line}");
-                    at = record.lsn;
-                }
-                None if tail.follow => {}
-                None => return Ok(()),
-            }
+            let next = if tail.follow { Some(reader.follow().await?) } else { reader.next().await? };
+            let Some(record) = next else { return Ok(()) };
+            let line = if target.json { as_json(store, &record) } else { as_text(&record) };
+            out!("{line}");
+            at = record.lsn;
         }
     };
     match &tail.consumer {
