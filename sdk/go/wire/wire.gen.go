@@ -1358,6 +1358,11 @@ type StoreInfo struct {
 	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage).
 	MultiVersion bool `json:"multi_version"`
 
+	// Namespace Its namespace. Only in responses for operators of the service, which list the stores of several namespaces.
+	//
+	// Example: shop
+	Namespace *string `json:"namespace,omitempty"`
+
 	// Push The push to its storage.
 	Push StorePush `json:"push"`
 
@@ -1375,9 +1380,9 @@ type StoreInfo struct {
 	Transactional bool `json:"transactional"`
 }
 
-// StoreList All stores of the namespace.
+// StoreList The stores of a namespace, or for an operator of the service of several.
 type StoreList struct {
-	// Stores By name.
+	// Stores By namespace and name.
 	Stores []StoreInfo `json:"stores"`
 }
 

@@ -11,6 +11,9 @@ pub trait StoreApi: Send + Sync {
     /// Returns the current catalog. Called at least once per request, so it must not cost more than copying a pointer.
     fn catalog(&self) -> Arc<Catalog>;
 
+    /// Returns the name of a namespace, for operators of the service; its number, if it has none.
+    fn namespace_name(&self, namespace: NamespaceId) -> String;
+
     /// Creates a store, or changes the one of the same name. The id in `spec` is ignored.
     ///
     /// # Errors

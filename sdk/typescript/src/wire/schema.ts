@@ -1505,6 +1505,11 @@ export interface components {
             head_lsn: string;
             /** @description The engine itself reads this store at the snapshot of Begin (multi-version storage). */
             multi_version: boolean;
+            /**
+             * @description Its namespace. Only in responses for operators of the service, which list the stores of several namespaces.
+             * @example shop
+             */
+            namespace?: string;
             /** @description The push to its storage. */
             push: components["schemas"]["StorePush"];
             /**
@@ -1520,9 +1525,9 @@ export interface components {
             /** @description Always `true`: the adaptor moves its watermark in the same transaction as the rows. */
             transactional: boolean;
         };
-        /** @description All stores of the namespace. */
+        /** @description The stores of a namespace, or for an operator of the service of several. */
         StoreList: {
-            /** @description By name. */
+            /** @description By namespace and name. */
             stores: components["schemas"]["StoreInfo"][];
         };
         /** @description The push to a store's storage. */
@@ -2333,6 +2338,7 @@ export interface operations {
                      *           "existence": "tracked",
                      *           "head_lsn": "120",
                      *           "multi_version": false,
+                     *           "namespace": "shop",
                      *           "push": {
                      *             "durability": "always",
                      *             "lag_ms": "0",
@@ -2400,6 +2406,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -2495,6 +2502,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -2526,6 +2534,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -2942,6 +2951,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -3091,6 +3101,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -3204,6 +3215,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
