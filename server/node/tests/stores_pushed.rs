@@ -25,13 +25,13 @@ fn serve(dir: &Path, retention: u64, quota: u64) -> Node {
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }
 
-/// Starts a node that logs in at `redis` with this password.
-fn serve_with_login(dir: &Path, redis: &Redis, password: &str) -> Node {
-    std::fs::write(dir.join("password"), format!("{password}\n")).expect("the directory is ours");
+/// Starts a node that logs in at `redis` as this user with this password.
+fn serve_with_login(dir: &Path, redis: &Redis, user: &str, password: &str) -> Node {
+    write_password(dir, password);
     let config = dir.join("tribunal.toml");
     let text = format!(
         "listen = \"127.0.0.1:0\"\ndata = {:?}\n[push]\ncredentials = [{{ endpoint = \"{}\", protocol = \"redis\", \
-         password_file = {:?} }}]\n",
+         user = \"{user}\", password_file = {:?} }}]\n",
         dir.join("data"),
         redis.endpoint(),
         dir.join("password")
@@ -40,6 +40,10 @@ fn serve_with_login(dir: &Path, redis: &Redis, password: &str) -> Node {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command.arg("serve").arg("--config").arg(&config);
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+}
+
+fn write_password(dir: &Path, password: &str) {
+    std::fs::write(dir.join("password"), format!("{password}\n")).expect("the directory is ours");
 }
 
 #[test]
@@ -563,10 +567,45 @@ fn a_storage_with_a_password_gets_the_one_of_the_configuration_only() {
     complaint(&node, "the storage asks for a password: `push.credentials`");
     put(&node, "r", "a", json!(1));
     assert!(node.stop().success());
-    let node = serve_with_login(dir.path(), &redis, "wrong");
+    let node = serve_with_login(dir.path(), &redis, "default", "wrong");
     complaint(&node, "the storage refuses the login with `push.credentials`");
     assert!(node.stop().success());
-    let node = serve_with_login(dir.path(), &redis, "right");
+    let node = serve_with_login(dir.path(), &redis, "default", "right");
     assert_eq!(put_applied(&node, "r", "b", json!(2))["applied"], true);
     assert_eq!(store(&node, "r")["acked_lsn"], "2");
+}
+
+#[test]
+fn a_new_password_takes_effect_with_the_next_connection() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(redis.call(&["ACL", "SETUSER", "pusher", "on", ">first", "~*", "&*", "+@all"]), "OK");
+    let node = serve_with_login(dir.path(), &redis, "pusher", "first");
+    assert_eq!(declare_redis(&node, &redis), 201);
+    assert_eq!(put_applied(&node, "r", "a", json!(1))["applied"], true);
+    let complaint = |text: &str| {
+        eventually("a complaint", || {
+            let error = store(&node, "r")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
+            error.contains(text).then_some(())
+        });
+    };
+    let acked = |lsn: &str| eventually("an acknowledgement", || (store(&node, "r")["acked_lsn"] == lsn).then_some(()));
+
+    // The open connection stays open.
+    assert_eq!(redis.call(&["ACL", "SETUSER", "pusher", "<first", ">second"]), "OK");
+    assert_eq!(put_applied(&node, "r", "b", json!(2))["applied"], true);
+    assert_eq!(redis.call(&["CLIENT", "KILL", "USER", "pusher"]), "1");
+    put(&node, "r", "c", json!(3));
+    complaint("the storage refuses the login with `push.credentials`");
+    write_password(dir.path(), "second");
+    acked("3");
+
+    // A file that is missing for a moment is waited for.
+    std::fs::remove_file(dir.path().join("password")).expect("it exists");
+    assert_eq!(redis.call(&["CLIENT", "KILL", "USER", "pusher"]), "1");
+    put(&node, "r", "d", json!(4));
+    complaint("`password_file` of `push.credentials`: cannot read");
+    write_password(dir.path(), "second");
+    acked("4");
+    assert_eq!(redis.call(&["GET", "r/d"]).split_once(' ').map(|(_, value)| value.to_owned()), Some("4".to_owned()));
 }
