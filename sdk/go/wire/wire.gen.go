@@ -1852,18 +1852,18 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
 	LogPushRegister(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AttachPushWithBody Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPushWithBody Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AttachPush Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPush Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2364,9 +2364,9 @@ func (c *Client) LogPushRegister(ctx context.Context, store string, body LogPush
 	return c.Client.Do(req)
 }
 
-// AttachPushWithBody Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPushWithBody Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2383,9 +2383,9 @@ func (c *Client) AttachPushWithBody(ctx context.Context, store string, contentTy
 	return c.Client.Do(req)
 }
 
-// AttachPush Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPush Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4438,18 +4438,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
 	LogPushRegisterWithResponse(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*LogPushRegisterAnswer, error)
 
-	// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
 
-	// AttachPushWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPushWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7063,9 +7063,9 @@ func (c *ClientWithResponses) LogPushRegisterWithResponse(ctx context.Context, s
 	return ParseLogPushRegisterAnswer(rsp)
 }
 
-// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -7078,9 +7078,9 @@ func (c *ClientWithResponses) AttachPushWithBodyWithResponse(ctx context.Context
 	return ParseAttachPushAnswer(rsp)
 }
 
-// AttachPushWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPushWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

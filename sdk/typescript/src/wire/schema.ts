@@ -164,9 +164,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-         *     records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-         *     watermark or because it was loaded from elsewhere.
+         * Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+         *     store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+         *     it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
          */
         post: operations["attachPush"];
         delete?: never;

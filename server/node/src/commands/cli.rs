@@ -639,7 +639,7 @@ pub enum StoreCommand {
         /// Name of the store.
         store: String,
     },
-    /// Resume the push to a store that is detached, or whose storage needs records that the log no longer has.
+    /// Resume the push to a store that is detached, or that has stopped because it needs records that the log no longer has.
     Attach {
         /// The service.
         #[command(flatten)]
