@@ -1478,7 +1478,7 @@ type TxnOutcome struct {
 	TxnID *string `json:"txn_id,omitempty"`
 
 	// Version Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-	// share no row may have the same version.
+	// wrote no row in common may have the same version.
 	//
 	// Example: 9271508992
 	Version *string `json:"version,omitempty"`

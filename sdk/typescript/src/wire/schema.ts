@@ -1627,7 +1627,7 @@ export interface components {
             txn_id?: string;
             /**
              * @description Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-             *     share no row may have the same version.
+             *     wrote no row in common may have the same version.
              * @example 9271508992
              */
             version?: string;
