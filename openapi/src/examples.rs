@@ -69,8 +69,13 @@ const COMMITTED: &str = r#"{
 }"#;
 
 /// Bodies that are the same in all operations, by media type.
-const TEXTS: &[(&str, &str)] =
-    &[("application/openmetrics-text", "# TYPE tribunal_committed counter\ntribunal_committed_total 1000\n# EOF\n")];
+const TEXTS: &[(&str, &str)] = &[
+    (
+        "application/openmetrics-text",
+        "# TYPE tribunal_txns_committed counter\ntribunal_txns_committed_total 1000\n# EOF\n",
+    ),
+    ("text/plain", "# TYPE tribunal_txns_committed_total counter\ntribunal_txns_committed_total 1000\n"),
+];
 
 /// Server-sent events, by operation and part.
 const EVENTS: &[(&str, &str)] = &[

@@ -55,6 +55,10 @@ pub struct StoreDeclaration {
 /// A store and its progress.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StoreInfo {
+    /// Its namespace. Only in responses for operators of the service, which list the stores of several namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "shop")]
+    pub namespace: Option<String>,
     /// Its name.
     #[schema(example = "kv")]
     pub store: String,
@@ -222,10 +226,10 @@ pub struct AttachRequest {
     pub loaded_lsn: Option<String>,
 }
 
-/// All stores of the namespace.
+/// The stores of a namespace, or for an operator of the service of several.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct StoreList {
-    /// By name.
+    /// By namespace and name.
     pub stores: Vec<StoreInfo>,
 }
 

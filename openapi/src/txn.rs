@@ -491,7 +491,7 @@ pub struct TxnOutcome {
     #[schema(nullable = false, example = "1808217543843841024")]
     pub csn: Option<String>,
     /// Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-    /// share no row may have the same version.
+    /// wrote no row in common may have the same version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "9271508992")]
     pub version: Option<String>,

@@ -1358,6 +1358,11 @@ type StoreInfo struct {
 	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage).
 	MultiVersion bool `json:"multi_version"`
 
+	// Namespace Its namespace. Only in responses for operators of the service, which list the stores of several namespaces.
+	//
+	// Example: shop
+	Namespace *string `json:"namespace,omitempty"`
+
 	// Push The push to its storage.
 	Push StorePush `json:"push"`
 
@@ -1375,9 +1380,9 @@ type StoreInfo struct {
 	Transactional bool `json:"transactional"`
 }
 
-// StoreList All stores of the namespace.
+// StoreList The stores of a namespace, or for an operator of the service of several.
 type StoreList struct {
-	// Stores By name.
+	// Stores By namespace and name.
 	Stores []StoreInfo `json:"stores"`
 }
 
@@ -1473,7 +1478,7 @@ type TxnOutcome struct {
 	TxnID *string `json:"txn_id,omitempty"`
 
 	// Version Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-	// share no row may have the same version.
+	// wrote no row in common may have the same version.
 	//
 	// Example: 9271508992
 	Version *string `json:"version,omitempty"`
@@ -1847,18 +1852,18 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
 	LogPushRegister(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AttachPushWithBody Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPushWithBody Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes any type of body and a specified content type.
 	//
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithBody(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// AttachPush Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPush Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -2359,9 +2364,9 @@ func (c *Client) LogPushRegister(ctx context.Context, store string, body LogPush
 	return c.Client.Do(req)
 }
 
-// AttachPushWithBody Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPushWithBody Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes any type of body and a specified content type.
 //
@@ -2378,9 +2383,9 @@ func (c *Client) AttachPushWithBody(ctx context.Context, store string, contentTy
 	return c.Client.Do(req)
 }
 
-// AttachPush Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPush Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -4433,18 +4438,18 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/stores/{store}/push (the `LogPushRegister` operationId).
 	LogPushRegisterWithResponse(ctx context.Context, store string, body LogPushRegisterJSONRequestBody, reqEditors ...RequestEditorFn) (*LogPushRegisterAnswer, error)
 
-	// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with POST /v1/stores/{store}/push/attach (the `AttachPush` operationId).
 	AttachPushWithBodyWithResponse(ctx context.Context, store string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
 
-	// AttachPushWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-	// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-	// watermark or because it was loaded from elsewhere.
+	// AttachPushWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+	// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+	// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7058,9 +7063,9 @@ func (c *ClientWithResponses) LogPushRegisterWithResponse(ctx context.Context, s
 	return ParseLogPushRegisterAnswer(rsp)
 }
 
-// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPushWithBodyWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -7073,9 +7078,9 @@ func (c *ClientWithResponses) AttachPushWithBodyWithResponse(ctx context.Context
 	return ParseAttachPushAnswer(rsp)
 }
 
-// AttachPushWithResponse Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-// watermark or because it was loaded from elsewhere.
+// AttachPushWithResponse Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -435,6 +435,26 @@ impl Client {
         Ok(list.stores)
     }
 
+    /// Returns the state of the stores of one namespace, or of all: for operators of the service.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn stores_of_tenants(&self, namespace: Option<&str>) -> Result<Vec<StoreInfo>, Error> {
+        let query = namespace.map(|name| format!("?namespace={}", wire::percent_encoded(name.as_bytes())));
+        let path = format!("/v1/admin/stores{}", query.unwrap_or_default());
+        let list: StoreList = read(&self.ask(Method::GET, &path, None::<&()>, 0).await?)?;
+        Ok(list.stores)
+    }
+
+    /// Returns the state of a store of any namespace: for operators of the service.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn store_of_tenant(&self, namespace: &str, store: &str) -> Result<StoreInfo, Error> {
+        let [namespace, store] = [namespace, store].map(|name| wire::percent_encoded(name.as_bytes()));
+        read(&self.ask(Method::GET, &format!("/v1/admin/stores/{namespace}/{store}"), None::<&()>, 0).await?)
+    }
+
     /// Returns the nodes of the cluster, as seen by the responding node.
     ///
     /// # Errors

@@ -198,7 +198,7 @@ impl CommittedByVersion {
         outcome.order.len() * size_of::<(Version, TxnIx)>()
     }
 
-    /// Returns the transactions with this version, which share no row.
+    /// Returns the transactions with this version, which wrote no row in common.
     fn of(&self, version: Version) -> impl Iterator<Item = TxnIx> {
         let first = self.0.partition_point(|(other, _)| *other < version);
         self.0[first..].iter().take_while(move |(other, _)| *other == version).map(|(_, txn)| *txn)

@@ -62,6 +62,8 @@ fn need(method: &Method, pattern: &str) -> Need {
         path if path.starts_with("/v1/stores") && reads => any(&[Role::Engine, Role::Store, Role::Operator]),
         path if path.starts_with("/v1/admin/plugins") => of_service(&[Role::PluginAdmin]),
         "/v1/admin/keys" | "/v1/admin/keys/{id}" => any(&[Role::Operator]),
+        // Declarations and progress, not rows.
+        path if path.starts_with("/v1/admin/stores") => of_service(&[Role::Operator]),
         path if path.starts_with("/v1/stores") => any(&[Role::Operator]),
         _ => of_service(&[Role::Operator]),
     }
@@ -404,6 +406,7 @@ mod tests {
             (Method::GET, "/v1/snapshot"),
             (Method::GET, "/v1/consumers"),
             (Method::GET, "/v1/admin/keys"),
+            (Method::GET, "/v1/admin/stores"),
             (Method::GET, "/v1/admin/plugins"),
             (Method::POST, "/v1/txns/{txn_id}/commit"),
         ] {

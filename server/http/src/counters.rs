@@ -99,7 +99,7 @@ pub fn unread() {
     UNREAD.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Writes the counters in the Prometheus text format.
+/// Writes the counters as OpenMetrics.
 pub fn write(into: &mut String) {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     into.push_str("# HELP tribunal_http_responses Requests answered.\n# TYPE tribunal_http_responses counter\n");

@@ -21,7 +21,7 @@ use crate::response::encoder_room;
 use crate::response::problem::ProblemResponse;
 use crate::routes::{
     batch_commit, begin, cluster, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats,
-    store_push, store_state, stores, txn_status, versions, webhooks,
+    store_push, store_state, stores, stores_of_tenants, txn_status, versions, webhooks,
 };
 use tribunal_service::Service;
 
@@ -65,6 +65,7 @@ fn long_answers() -> OpenApiRouter<App> {
         .routes(routes!(batch_commit::batch_commit))
         .routes(routes!(log_pull::log_pull))
         .routes(routes!(stores::list_stores))
+        .routes(routes!(stores_of_tenants::list_stores_of_tenants))
         .routes(routes!(plugins::list_plugins))
         .routes(routes!(rows::list_rows))
         .routes(routes!(rows::get_row))
@@ -97,6 +98,7 @@ fn routes() -> OpenApiRouter<App> {
         .routes(routes!(txn_status::txn_status))
         .routes(routes!(stores::put_store, stores::get_store))
         .routes(routes!(stores::get_snapshot))
+        .routes(routes!(stores_of_tenants::get_store_of_tenant))
         .routes(routes!(store_push::resume_push))
         .routes(routes!(store_push::skip_record))
         .routes(routes!(store_push::list_skips))

@@ -26,6 +26,7 @@ mod service;
 mod signals;
 mod stop_deadline;
 mod stores;
+mod supervisor;
 mod telemetry;
 
 use std::process::ExitCode;

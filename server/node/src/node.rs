@@ -37,6 +37,7 @@ use crate::ready::Ready;
 use crate::service::NodeService;
 use crate::signals::Signals;
 use crate::stop_deadline::StopDeadline;
+use crate::supervisor;
 use crate::telemetry::Telemetry;
 
 /// How long a start waits for one configuration change: a control log entry that is written and applied.
@@ -113,6 +114,7 @@ impl Node {
         let configured = Configured::read(config).map_err(NodeError::Start)?;
         let runtime = runtime().map_err(NodeError::Start)?;
         survive_file_size_limit(&runtime).map_err(NodeError::Start)?;
+        supervisor::keep_alive(runtime.handle());
         let listener = runtime.block_on(async { tribunal_http::listen(config.listen) }).map_err(|error| {
             let setting = "`listen` in the configuration, --listen of `tribunal dev`; port 0 takes a free one";
             NodeError::Start(cannot_listen(config.listen, setting, &error))
@@ -392,6 +394,7 @@ impl Node {
             // The process continues.
             return self.stop();
         }
+        supervisor::tell_stopping();
         // Never cancelled: drops after the stop may hang as well.
         std::mem::forget(deadline);
         match signalled {

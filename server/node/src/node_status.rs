@@ -53,6 +53,8 @@ impl NodeApi for NodeService {
             let label = NamespaceLabel { namespace: self.tenant_name(namespace) };
             self.shared.metrics.set_committed_of(&label, counts.committed);
         }
+        self.count_rows_of_tenants();
+        self.shared.metrics.process.refresh();
         if let Some(free) = self.disk.free_bytes() {
             self.shared.metrics.data_free_bytes.set(free);
         }

@@ -78,6 +78,13 @@ fn a_broken_copy_does_not_hold_the_log_of_its_node_and_is_replaced_by_that_of_an
         assert_eq!(push(&cluster, id).expect("it answers")["state"], "running", "node {id}");
         assert!(oldest(cluster.node(id)) > 100);
     }
+    let attached = cluster.node(3).post("/v1/stores/kv/push/attach", &json!({}));
+    assert_eq!((attached.status, &attached.body["code"]), (422, &json!("not_detached")), "{}", attached.body);
+    assert!(
+        attached.body["detail"].to_string().contains("`tribunal store resume kv` at this node"),
+        "{}",
+        attached.body
+    );
     std::fs::remove_dir(&obstacle).expect("removed");
     let resumed = cluster.node(3).post("/v1/stores/kv/push/resume", &json!({}));
     assert_eq!(resumed.status, 200, "{}", resumed.body);

@@ -243,6 +243,20 @@ fn rows_of_a_tenant_are_bounded_and_the_refusal_names_the_numbers() {
     }
     assert_eq!(commit(&node, &big, &rows("put", 1000..1001)).status, 429);
     assert_eq!(commit(&node, &own, &rows("put", 3000..3001)).status, 200);
+    let text = call(&node, &root, "GET", "/metrics", None).body.as_str().expect("text").to_owned();
+    let mut figures: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("tribunal_tenant_rows")).collect();
+    figures.sort_unstable();
+    let shop_rows = listed(&node).as_str().map(|rows| format!("{{namespace=\"shop\"}} {rows}")).expect("a number");
+    assert_eq!(
+        figures,
+        [
+            "_max{namespace=\"big\"} 1000",
+            "_max{namespace=\"shop\"} 100",
+            "{namespace=\"big\"} 1000",
+            "{namespace=\"default\"} 3001",
+            &shop_rows,
+        ]
+    );
     // Declared stores keep no rows.
     let declared = json!({"existence": "declared"});
     assert_eq!(call(&node, &shop, "PUT", "/v1/stores/free", Some(&declared)).status, 201);

@@ -4,7 +4,9 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use serde_json::json;
 use support::{Node, eventually};
@@ -103,4 +105,41 @@ fn a_storage_that_has_not_reported_its_watermark_has_no_snapshot() {
 
 fn decimal(value: &serde_json::Value) -> u64 {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+#[test]
+fn a_supervisor_is_told_of_the_start_and_the_stop_and_kept_informed_between() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let socket = UnixDatagram::bind(&path).expect("the directory is ours");
+    socket.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
+    let received = || {
+        let mut bytes = [0; 256];
+        let read = socket.recv(&mut bytes).expect("a report");
+        String::from_utf8_lossy(&bytes[..read]).trim_end().to_owned()
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(dir.path().join("data"));
+    command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "60000").env_remove("WATCHDOG_PID");
+    let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("{stderr}"));
+    // Before that, only keep-alives.
+    let before: Vec<String> = std::iter::repeat_with(received).take_while(|told| told != "READY=1").collect();
+    assert!(before.iter().all(|told| told == "WATCHDOG=1"), "{before:?}");
+    assert_eq!(node.get("/readyz").status, 200);
+    assert_eq!([received(), received()], ["WATCHDOG=1", "WATCHDOG=1"]);
+    node.signal("TERM");
+    let after: Vec<String> = std::iter::repeat_with(received).take_while(|told| told != "STOPPING=1").collect();
+    assert!(after.iter().all(|told| told == "WATCHDOG=1"), "{after:?}");
+    let (status, told) = node.ended();
+    assert!(status.success(), "{told}");
+
+    // A supervisor that is gone is no reason to end.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(dir.path().join("data"));
+    command.env("NOTIFY_SOCKET", dir.path().join("none")).env_remove("WATCHDOG_USEC");
+    let node = Node::spawn(command).unwrap_or_else(|stderr| panic!("{stderr}"));
+    node.put_row("k", 1);
+    node.signal("TERM");
+    let (status, told) = node.ended();
+    assert!(status.success() && told.contains("NOTIFY_SOCKET"), "{told}");
 }

@@ -25,13 +25,13 @@ fn serve(dir: &Path, retention: u64, quota: u64) -> Node {
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }
 
-/// Starts a node that logs in at `redis` with this password.
-fn serve_with_login(dir: &Path, redis: &Redis, password: &str) -> Node {
-    std::fs::write(dir.join("password"), format!("{password}\n")).expect("the directory is ours");
+/// Starts a node that logs in at `redis` as this user with this password.
+fn serve_with_login(dir: &Path, redis: &Redis, user: &str, password: &str) -> Node {
+    write_password(dir, password);
     let config = dir.join("tribunal.toml");
     let text = format!(
         "listen = \"127.0.0.1:0\"\ndata = {:?}\n[push]\ncredentials = [{{ endpoint = \"{}\", protocol = \"redis\", \
-         password_file = {:?} }}]\n",
+         user = \"{user}\", password_file = {:?} }}]\n",
         dir.join("data"),
         redis.endpoint(),
         dir.join("password")
@@ -40,6 +40,10 @@ fn serve_with_login(dir: &Path, redis: &Redis, password: &str) -> Node {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
     command.arg("serve").arg("--config").arg(&config);
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
+}
+
+fn write_password(dir: &Path, password: &str) {
+    std::fs::write(dir.join("password"), format!("{password}\n")).expect("the directory is ours");
 }
 
 #[test]
@@ -563,10 +567,110 @@ fn a_storage_with_a_password_gets_the_one_of_the_configuration_only() {
     complaint(&node, "the storage asks for a password: `push.credentials`");
     put(&node, "r", "a", json!(1));
     assert!(node.stop().success());
-    let node = serve_with_login(dir.path(), &redis, "wrong");
+    let node = serve_with_login(dir.path(), &redis, "default", "wrong");
     complaint(&node, "the storage refuses the login with `push.credentials`");
     assert!(node.stop().success());
-    let node = serve_with_login(dir.path(), &redis, "right");
+    let node = serve_with_login(dir.path(), &redis, "default", "right");
     assert_eq!(put_applied(&node, "r", "b", json!(2))["applied"], true);
     assert_eq!(store(&node, "r")["acked_lsn"], "2");
+}
+
+#[test]
+fn a_new_password_takes_effect_with_the_next_connection() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(redis.call(&["ACL", "SETUSER", "pusher", "on", ">first", "~*", "&*", "+@all"]), "OK");
+    let node = serve_with_login(dir.path(), &redis, "pusher", "first");
+    assert_eq!(declare_redis(&node, &redis), 201);
+    assert_eq!(put_applied(&node, "r", "a", json!(1))["applied"], true);
+    let complaint = |text: &str| {
+        eventually("a complaint", || {
+            let error = store(&node, "r")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
+            error.contains(text).then_some(())
+        });
+    };
+    let acked = |lsn: &str| eventually("an acknowledgement", || (store(&node, "r")["acked_lsn"] == lsn).then_some(()));
+
+    // The open connection stays open.
+    assert_eq!(redis.call(&["ACL", "SETUSER", "pusher", "<first", ">second"]), "OK");
+    assert_eq!(put_applied(&node, "r", "b", json!(2))["applied"], true);
+    assert_eq!(redis.call(&["CLIENT", "KILL", "USER", "pusher"]), "1");
+    put(&node, "r", "c", json!(3));
+    complaint("the storage refuses the login with `push.credentials`");
+    write_password(dir.path(), "second");
+    acked("3");
+
+    // A file that is missing for a moment is waited for.
+    std::fs::remove_file(dir.path().join("password")).expect("it exists");
+    assert_eq!(redis.call(&["CLIENT", "KILL", "USER", "pusher"]), "1");
+    put(&node, "r", "d", json!(4));
+    complaint("`password_file` of `push.credentials`: cannot read");
+    write_password(dir.path(), "second");
+    acked("4");
+    assert_eq!(redis.call(&["GET", "r/d"]).split_once(' ').map(|(_, value)| value.to_owned()), Some("4".to_owned()));
+}
+
+#[test]
+fn an_embedded_store_that_its_log_cannot_fill_is_attached_without_its_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = (1 << 20, 1 << 30);
+    let node = serve(dir.path(), config.0, config.1);
+    assert_eq!(node.put("/v1/stores/kv", &json!({"adaptor": "kv"})).status, 201);
+    put(&node, "kv", "old", json!(1));
+    let mut n = 0;
+    eventually("the log to be truncated", || {
+        n += 1;
+        put_applied(&node, "kv", &format!("k{n}"), noise(n, 300_000));
+        (node.get("/v1/log?store=kv&after=0&limit=1").status == 410).then_some(())
+    });
+    let attach = |node: &Node, body: Value| {
+        let answer = node.post("/v1/stores/kv/push/attach", &body);
+        (answer.status, answer.body["code"].as_str().unwrap_or_default().to_owned())
+    };
+    let stopped = |node: &Node| {
+        eventually("the store to stop", || {
+            let push = store(node, "kv")["push"].clone();
+            (push["state"] == "stopped").then(|| push["last_error"].as_str().unwrap_or_default().to_owned())
+        })
+    };
+    let row = |node: &Node, key: &str| {
+        let answer = node.get(&format!("/v1/stores/kv/rows/{key}"));
+        (answer.status, answer.body["value"].clone())
+    };
+    assert_eq!(attach(&node, json!({})), (422, "not_detached".to_owned()), "it runs");
+    assert!(node.stop().success());
+    let stores = dir.path().join("data/stores");
+    let files = std::fs::read_dir(&stores).expect("stores").next().expect("one").expect("readable").path();
+
+    // Damaged files, which are moved away while the node runs.
+    std::fs::write(files.join("manifest"), "damage").expect("the directory is ours");
+    let node = serve(dir.path(), config.0, config.1);
+    let error = stopped(&node);
+    assert!(error.contains("tribunal store attach STORE --loaded-lsn LSN"), "{error}");
+    assert_eq!(attach(&node, json!({})), (422, "storage_refuses".to_owned()), "the damage is still there");
+    std::fs::rename(&files, stores.join("damaged")).expect("the directory is ours");
+    assert_eq!(attach(&node, json!({})), (422, "storage_behind_log".to_owned()));
+    stopped(&node);
+    let at_head = |node: &Node| json!({"loaded_lsn": store(node, "kv")["head_lsn"]});
+    assert_eq!(attach(&node, at_head(&node)).0, 200, "{}", store(&node, "kv"));
+    assert_eq!(store(&node, "kv")["push"]["state"], "running");
+    assert_eq!(row(&node, "old").0, 404);
+    assert_eq!(put_applied(&node, "kv", "old", json!(2))["applied"], true);
+    assert_eq!(row(&node, "old"), (200, json!(2)));
+    assert!(node.stop().success());
+    let node = serve(dir.path(), config.0, config.1);
+    assert_eq!((row(&node, "old"), store(&node, "kv")["push"]["state"].clone()), ((200, json!(2)), json!("running")));
+    assert!(node.stop().success());
+
+    // A directory that is missing.
+    std::fs::remove_dir_all(&files).expect("the directory is ours");
+    let node = serve(dir.path(), config.0, config.1);
+    let error = stopped(&node);
+    assert!(error.contains("no longer has"), "{error}");
+    assert_eq!(attach(&node, json!({})), (422, "storage_behind_log".to_owned()));
+    assert_eq!(stopped(&node), error, "a refusal changes nothing");
+    assert_eq!(attach(&node, at_head(&node)).0, 200, "{}", store(&node, "kv"));
+    assert_eq!(put_applied(&node, "kv", "new", json!(3))["applied"], true);
+    assert_eq!((row(&node, "old").0, row(&node, "new")), (404, (200, json!(3))));
+    assert_eq!(attach(&node, json!({})), (422, "not_detached".to_owned()));
 }

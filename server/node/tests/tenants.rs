@@ -135,7 +135,7 @@ fn nothing_of_another_tenant_is_accessible_by_name_id_or_position() {
     assert_eq!(reader.body["offsets"].as_array().map(Vec::len), Some(1), "{}", reader.body);
     // Anything that concerns all tenants is for the service's operators, whatever a tenant's own operator may do in its
     // tenant.
-    for path in ["/v1/admin/plugins", "/metrics"] {
+    for path in ["/v1/admin/plugins", "/metrics", "/v1/admin/stores", "/v1/admin/stores/bank/kv"] {
         assert_eq!(call(&node, &bank, "GET", path, None).status, 403, "{path}");
     }
 
@@ -165,6 +165,76 @@ fn nothing_of_another_tenant_is_accessible_by_name_id_or_position() {
     let records = call(&node, &bank, "GET", "/v1/log?store=kv", None).body["records"].clone();
     assert_eq!(records.as_array().map(Vec::len), Some(1), "{records}");
     assert_eq!(records[0]["writes"][0]["value"], 7);
+}
+
+#[test]
+fn an_operator_of_the_service_sees_the_stores_of_every_tenant_but_not_their_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, shop, bank) = two_tenants(&dir, "");
+    let root = operator(dir.path());
+    let (embedded, log_only) = (json!({"adaptor": "kv"}), json!({}));
+    for (key, name, body) in
+        [(&shop, "kv", &embedded), (&shop, "events", &log_only), (&bank, "kv", &embedded), (&root, "own", &log_only)]
+    {
+        assert_eq!(call(&node, key, "PUT", &format!("/v1/stores/{name}"), Some(body)).status, 201, "{name}");
+    }
+    assert_eq!(put(&node, &shop, &new_id(), 1).body["status"], "committed");
+
+    let listed = |path: &str| {
+        let answer = call(&node, &root, "GET", path, None);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        let stores = answer.body["stores"].as_array().expect("a list").clone();
+        stores.iter().map(|store| format!("{}/{}", store["namespace"], store["store"]).replace('"', "")).collect()
+    };
+    let all: Vec<String> = listed("/v1/admin/stores");
+    assert_eq!(all, ["bank/kv", "default/own", "shop/events", "shop/kv"]);
+    let one: Vec<String> = listed("/v1/admin/stores?namespace=shop");
+    assert_eq!(one, ["shop/events", "shop/kv"]);
+    let none: Vec<String> = listed("/v1/admin/stores?namespace=none");
+    assert!(none.is_empty(), "{none:?}");
+    assert_eq!(call(&node, &root, "GET", "/v1/admin/stores?tenant=shop", None).status, 400);
+    for (namespace, head) in [("shop", "1"), ("bank", "0")] {
+        let store = call(&node, &root, "GET", &format!("/v1/admin/stores/{namespace}/kv"), None).body;
+        assert_eq!((&store["namespace"], &store["head_lsn"]), (&json!(namespace), &json!(head)), "{store}");
+    }
+    for path in ["/v1/admin/stores/bank/events", "/v1/admin/stores/none/kv"] {
+        let answer = call(&node, &root, "GET", path, None);
+        assert_eq!((answer.status, &answer.body["code"]), (404, &json!("unknown_store")), "{}", answer.body);
+    }
+
+    // It does not open their rows, and a key without that role or of another namespace sees nothing of them.
+    assert_eq!(call(&node, &root, "GET", "/v1/stores/kv/rows/k", None).status, 404);
+    assert_eq!(call(&node, &root, "GET", "/v1/stores", None).body["stores"].as_array().map(Vec::len), Some(1));
+    let engine = make_key(&node, &root, "default", &["engine", "store", "metrics"]);
+    for key in [&shop, &bank, &engine] {
+        for path in ["/v1/admin/stores", "/v1/admin/stores?namespace=shop", "/v1/admin/stores/shop/kv"] {
+            let answer = call(&node, key, "GET", path, None);
+            assert_eq!((answer.status, &answer.body["code"]), (403, &json!("forbidden")), "{path}: {}", answer.body);
+        }
+    }
+
+    let command = |key: &str, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tribunal"));
+        let output = command.args(words).args(["--url", &node.url]).env("TRIBUNAL_API_KEY", key).output().unwrap();
+        let told = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8")).concat();
+        (output.status.success(), told)
+    };
+    let (listed, table) = command(&root, &["store", "ls", "--all-namespaces"]);
+    let columns = |line: &str| line.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>();
+    assert!(listed, "{table}");
+    assert_eq!(
+        table.lines().map(columns).collect::<Vec<_>>(),
+        [["namespace", "store"], ["bank", "kv"], ["default", "own"], ["shop", "events"], ["shop", "kv"]],
+        "{table}"
+    );
+    let (listed, table) = command(&root, &["store", "ls", "--namespace", "bank"]);
+    assert!(listed && table.lines().count() == 2 && table.contains("bank "), "{table}");
+    let (shown, text) = command(&root, &["store", "show", "kv", "--namespace", "shop"]);
+    assert!(shown && text.contains("shop") && text.contains("acknowledged 1 of 1"), "{text}");
+    for words in [&["store", "ls", "--all-namespaces"][..], &["store", "show", "kv", "--namespace", "shop"]] {
+        let (allowed, text) = command(&bank, words);
+        assert!(!allowed && text.contains("operator in the namespace `default`"), "{words:?}: {text}");
+    }
 }
 
 #[test]

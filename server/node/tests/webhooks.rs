@@ -172,18 +172,37 @@ fn a_receiver_that_replies_410_stops_the_push_and_may_be_registered_again() {
     assert!(stopped["last_error"].as_str().expect("a reason").contains("410: moved away"), "{stopped}");
     let told = node.get("/readyz").body["reasons"].to_string();
     assert!(told.contains("the webhook of store `kv` is stopped: GET /v1/stores/kv/push says why"), "{told}");
-    let is_stopped = |value: u8| {
-        let line = format!("tribunal_webhook_stopped{{namespace=\"default\",store=\"kv\"}} {value}");
-        node.get("/metrics").body.as_str().expect("text").lines().any(|known| known == line)
+    let figures = |wanted: &[&str]| {
+        let text = node.get("/metrics").body.as_str().expect("text").to_owned();
+        let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("tribunal_webhook_")).collect();
+        wanted.iter().all(|wanted| lines.contains(wanted)).then_some(text)
     };
-    eventually("the metrics to say so", || is_stopped(1).then_some(()));
+    let told = eventually("the metrics to say so", || {
+        figures(&[
+            "stopped{namespace=\"default\",store=\"kv\"} 1",
+            "state{namespace=\"default\",store=\"kv\",state=\"stopped\"} 1",
+            "state{namespace=\"default\",store=\"kv\",state=\"idle\"} 0",
+            "lag_records{namespace=\"default\",store=\"kv\"} 1",
+        ])
+    });
+    let lag = told
+        .lines()
+        .find_map(|line| line.strip_prefix("tribunal_webhook_lag_seconds{namespace=\"default\",store=\"kv\"} "));
+    assert!(lag.and_then(|lag| lag.parse::<f64>().ok()).is_some_and(|lag| lag > 0.0), "{told}");
     node.put_row("b", 2);
     assert_eq!(receiver.posts().len(), 1, "it is not asked again");
     receiver.becomes(|_, _| ok());
     assert_eq!(register(&node, "kv", &json!({"url": receiver.url()})).status, 200);
     until_acked(&node, "kv", 2);
     eventually("nothing to be stopped", || {
-        (is_stopped(0) && node.get("/readyz").body["reasons"] == json!([])).then_some(())
+        let told = figures(&[
+            "stopped{namespace=\"default\",store=\"kv\"} 0",
+            "state{namespace=\"default\",store=\"kv\",state=\"stopped\"} 0",
+            "state{namespace=\"default\",store=\"kv\",state=\"idle\"} 1",
+            "lag_records{namespace=\"default\",store=\"kv\"} 0",
+            "lag_seconds{namespace=\"default\",store=\"kv\"} 0.0",
+        ]);
+        (told.is_some() && node.get("/readyz").body["reasons"] == json!([])).then_some(())
     });
 }
 

@@ -12,6 +12,7 @@ mod connect;
 pub mod egress;
 pub mod embedded;
 mod http_connection;
+mod password;
 pub mod pusher;
 pub mod resp;
 pub mod source;
@@ -35,6 +36,7 @@ pub use embedded::{
     ApplyObserver, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row, ScanLimits, ScanPage, StoreFile,
     View,
 };
+pub use password::Password;
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
 pub use source::{AckSink, EpochSource, LogPoint, LogSource, PushWatch, ReadLimit, SourceError};

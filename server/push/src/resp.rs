@@ -14,7 +14,7 @@ use tribunal_types::{Command, RespPipeline, RespValue, StorageReply};
 
 use crate::bounded_stream::{BoundedStream, ReceiveBudget};
 use crate::connect::connect;
-use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
+use crate::{EgressPolicy, Password, Pending, StorageDurability, Transport, TransportError};
 
 /// Instruction for a storage that requires a password when none is configured.
 const NO_PASSWORD: &str = "the storage asks for a password: `push.credentials` of the nodes' configuration needs one for this endpoint, \
@@ -29,8 +29,8 @@ pub struct RespOptions {
     pub endpoint: String,
     /// User of the storage's access control, if any.
     pub username: Option<String>,
-    /// Password, if any. Comes from the operator's configuration, never from a store's declaration.
-    pub password: Option<String>,
+    /// Password, if any.
+    pub password: Option<Password>,
     /// Database number.
     pub database: i64,
     /// Addresses that may be connected to.
@@ -87,15 +87,19 @@ impl RespTransport {
     }
 
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
+        let password = match &self.options.password {
+            Some(password) => Some(password.read().await?),
+            None => None,
+        };
         let (stream, budget) = BoundedStream::new(connect(&self.options.egress, &self.options.endpoint).await?);
         let mut info = RedisConnectionInfo::default().set_db(self.options.database).set_skip_set_lib_name();
         if let Some(username) = &self.options.username {
             info = info.set_username(username);
         }
-        if let Some(password) = &self.options.password {
+        let is_login = password.is_some();
+        if let Some(password) = password {
             info = info.set_password(password);
         }
-        let is_login = self.options.password.is_some();
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(self.options.reply_timeout));
         let (connection, reader) =
             MultiplexedConnection::new_with_config(&info, stream, config).await.map_err(|error| {

@@ -17,7 +17,7 @@ use tribunal_types::{Command, SqlStatement, StorageReply};
 
 use crate::bounded_stream::{BoundedStream, ReceiveBudget};
 use crate::connect::connect;
-use crate::{EgressPolicy, Pending, StorageDurability, Transport, TransportError};
+use crate::{EgressPolicy, Password, Pending, StorageDurability, Transport, TransportError};
 
 /// Maximum number of cached prepared statements. An adaptor needs a few per table.
 const PREPARED_MAX: usize = 256;
@@ -40,8 +40,8 @@ pub struct SqlOptions {
     pub database: String,
     /// Role.
     pub user: String,
-    /// Password, if any. Comes from the operator's configuration, never from a store's declaration.
-    pub password: Option<String>,
+    /// Password, if any.
+    pub password: Option<Password>,
     /// Addresses that may be connected to.
     pub egress: EgressPolicy,
     /// Timeout of resolving, connecting and the handshake.
@@ -115,6 +115,10 @@ impl SqlTransport {
 
     async fn open(&self) -> Result<(Live, StorageDurability), TransportError> {
         let options = &self.options;
+        let password = match &options.password {
+            Some(password) => Some(password.read().await?),
+            None => None,
+        };
         let (stream, budget) = BoundedStream::new(connect(&options.egress, &options.endpoint).await?);
         let (bound_ms, idle_ms) = (options.reply_timeout.as_millis(), IDLE_TIMEOUT.as_millis());
         let mut config = tokio_postgres::Config::new();
@@ -127,7 +131,7 @@ impl SqlTransport {
                 "-c statement_timeout={bound_ms} -c idle_in_transaction_session_timeout={idle_ms} -c TimeZone=UTC \
                  -c client_min_messages=error"
             ));
-        if let Some(password) = &options.password {
+        if let Some(password) = password {
             config.password(password);
         }
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(|error| broken(said(&error)))?;

@@ -29,6 +29,16 @@ pub enum PushActivity {
 }
 
 impl PushActivity {
+    /// All states.
+    pub const ALL: [PushActivity; 6] = [
+        PushActivity::Connecting,
+        PushActivity::Pushing,
+        PushActivity::Idle,
+        PushActivity::BackingOff,
+        PushActivity::Stopped,
+        PushActivity::Ended,
+    ];
+
     /// Returns the name that a webhook's status shows. A store's status uses other names: `PushState`.
     #[must_use]
     pub fn name(self) -> &'static str {

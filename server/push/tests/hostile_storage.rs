@@ -10,7 +10,9 @@ use std::io;
 use postgres_server::{DATABASE, PostgresServer, ROLE};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tribunal_push::{EgressPolicy, RespOptions, RespTransport, SqlOptions, SqlTransport, Transport, TransportError};
+use tribunal_push::{
+    EgressPolicy, Password, RespOptions, RespTransport, SqlOptions, SqlTransport, Transport, TransportError,
+};
 use tribunal_types::{Command, RespPipeline, SqlStatement, StorageReply};
 
 async fn listener() -> (TcpListener, String) {
@@ -123,7 +125,7 @@ async fn what_is_kept_of_a_connection_is_bounded() {
         }
     });
     let mut options = SqlOptions::new(address, DATABASE, ROLE, EgressPolicy::loopback());
-    options.password = Some(server.password().to_owned());
+    options.password = Some(Password::Text(server.password().to_owned()));
     let transport = SqlTransport::new(options);
     let send = || transport.send(Command::Sql(vec![SqlStatement { text: "SELECT 1".to_owned(), params: Vec::new() }]));
 

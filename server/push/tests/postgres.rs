@@ -7,7 +7,7 @@ mod postgres_server;
 use std::time::Duration;
 
 use postgres_server::{DATABASE, PostgresServer, ROLE};
-use tribunal_push::{EgressPolicy, SqlOptions, SqlTransport, StorageDurability, Transport, TransportError};
+use tribunal_push::{EgressPolicy, Password, SqlOptions, SqlTransport, StorageDurability, Transport, TransportError};
 use tribunal_types::{Command, SqlStatement, StorageReply};
 
 fn server(settings: &[&str]) -> Option<PostgresServer> {
@@ -23,7 +23,7 @@ fn server(settings: &[&str]) -> Option<PostgresServer> {
 
 fn options(server: &PostgresServer) -> SqlOptions {
     let options = SqlOptions::new(server.address(), DATABASE, ROLE, EgressPolicy::loopback());
-    SqlOptions { password: Some(server.password().to_owned()), ..options }
+    SqlOptions { password: Some(Password::Text(server.password().to_owned())), ..options }
 }
 
 fn statement(text: &str, params: &[Option<&str>]) -> SqlStatement {
@@ -125,7 +125,7 @@ async fn errors_are_reported_and_forbidden_addresses_are_not_connected_to() {
         change(&mut options);
         async move { SqlTransport::new(options).connect().await }
     };
-    let refused = wrong(|options| options.password = Some("guessed".to_owned())).await;
+    let refused = wrong(|options| options.password = Some(Password::Text("guessed".to_owned()))).await;
     assert!(matches!(&refused, Err(TransportError::Broken(text)) if text.starts_with("28P01")), "{refused:?}");
     let refused = wrong(|options| options.password = None).await;
     assert!(matches!(&refused, Err(TransportError::Broken(_))), "{refused:?}");

@@ -51,6 +51,11 @@ impl Catalog {
         specs
     }
 
+    /// Returns the stores of all namespaces, in no particular order.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<StoreSpec>> {
+        self.ids.values()
+    }
+
     /// Returns the number of stores in a namespace.
     #[must_use]
     pub fn count(&self, namespace: NamespaceId) -> usize {

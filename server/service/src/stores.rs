@@ -11,6 +11,9 @@ pub trait StoreApi: Send + Sync {
     /// Returns the current catalog. Called at least once per request, so it must not cost more than copying a pointer.
     fn catalog(&self) -> Arc<Catalog>;
 
+    /// Returns the name of a namespace, for operators of the service; its number, if it has none.
+    fn namespace_name(&self, namespace: NamespaceId) -> String;
+
     /// Creates a store, or changes the one of the same name. The id in `spec` is ignored.
     ///
     /// # Errors
@@ -38,11 +41,11 @@ pub trait StoreApi: Send + Sync {
     /// Returns the skipped records of a store, oldest skip first.
     fn skips(&self, store: StoreId) -> Vec<Skip>;
 
-    /// Reattaches a detached store. `loaded` is the position up to which the storage has been loaded, if it has been.
+    /// Reattaches a store that is detached, or whose push has stopped. `loaded` is the position up to which the storage has
+    /// been loaded, if it has been.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if the store is not detached, or the log no longer has the records after
-    /// `loaded`; [`ServiceError::Unavailable`] if the storage does not respond.
+    /// [`ServiceError::ClientMistake`] if the store is neither, or the log no longer has the records after `loaded`; [`ServiceError::Unavailable`] if the storage does not respond.
     fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> ServiceFuture<'_, ()>;
 
     /// Reads rows and ranges of embedded stores, all at the same epoch. The results include every commit that this node

@@ -108,7 +108,7 @@ impl Csn {
 /// Version of a written row: its epoch (43 bits) and its position in the epoch's serial order (20 bits).
 ///
 /// Increases along the log of a row. Never zero, so that `Option<Version>` takes eight bytes and "absent" needs no
-/// sentinel. Two transactions that share no row may share a position.
+/// sentinel. Two transactions that wrote no row in common may share a position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(NonZeroU64);
 

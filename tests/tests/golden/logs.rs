@@ -46,3 +46,24 @@ fn a_version_rises_along_the_log_of_a_row() {
          T4 rr read x@T2 put z=1                    => ok kv#3",
     );
 }
+
+#[test]
+fn transactions_that_the_merge_does_not_order_share_a_version() {
+    // T2 reads what T1 writes. Only at the levels that rely on it must T2 come first, with another version.
+    for (level, at_1, at_2, seen) in [
+        ("rc", "kv#2", "kv#3", "ok kv#4"),
+        ("si @1", "kv#2", "kv#3", "ok kv#4"),
+        ("rr", "kv#3", "kv#2", "read_conflict validate: read x seen 2.0 now T1"),
+        ("ser", "kv#3", "kv#2", "read_conflict validate: read x seen 2.0 now T1"),
+    ] {
+        check(&format!(
+            "epoch
+             T0 ser put x=0                         => ok kv#1
+             epoch
+             T1 ser put x=1                         => ok {at_1}
+             T2 {level} read x@T0 put y=1           => ok {at_2}
+             epoch
+             T3 ser read y@2.0 read x@2.0 put z=1   => {seen}"
+        ));
+    }
+}

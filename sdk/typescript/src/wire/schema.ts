@@ -164,9 +164,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-         *     records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-         *     watermark or because it was loaded from elsewhere.
+         * Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+         *     store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+         *     it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
          */
         post: operations["attachPush"];
         delete?: never;
@@ -1505,6 +1505,11 @@ export interface components {
             head_lsn: string;
             /** @description The engine itself reads this store at the snapshot of Begin (multi-version storage). */
             multi_version: boolean;
+            /**
+             * @description Its namespace. Only in responses for operators of the service, which list the stores of several namespaces.
+             * @example shop
+             */
+            namespace?: string;
             /** @description The push to its storage. */
             push: components["schemas"]["StorePush"];
             /**
@@ -1520,9 +1525,9 @@ export interface components {
             /** @description Always `true`: the adaptor moves its watermark in the same transaction as the rows. */
             transactional: boolean;
         };
-        /** @description All stores of the namespace. */
+        /** @description The stores of a namespace, or for an operator of the service of several. */
         StoreList: {
-            /** @description By name. */
+            /** @description By namespace and name. */
             stores: components["schemas"]["StoreInfo"][];
         };
         /** @description The push to a store's storage. */
@@ -1622,7 +1627,7 @@ export interface components {
             txn_id?: string;
             /**
              * @description Version of every row that it wrote. Versions of one row rise and are never equal; two transactions of one epoch that
-             *     share no row may have the same version.
+             *     wrote no row in common may have the same version.
              * @example 9271508992
              */
             version?: string;
@@ -2333,6 +2338,7 @@ export interface operations {
                      *           "existence": "tracked",
                      *           "head_lsn": "120",
                      *           "multi_version": false,
+                     *           "namespace": "shop",
                      *           "push": {
                      *             "durability": "always",
                      *             "lag_ms": "0",
@@ -2400,6 +2406,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -2495,6 +2502,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -2526,6 +2534,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -2942,6 +2951,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -3091,6 +3101,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",
@@ -3204,6 +3215,7 @@ export interface operations {
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
                      *       "multi_version": false,
+                     *       "namespace": "shop",
                      *       "push": {
                      *         "durability": "always",
                      *         "lag_ms": "0",

@@ -22,6 +22,7 @@ fn has_parameters(method: &Method, pattern: &str) -> bool {
                 | "/v1/log"
                 | "/v1/snapshot"
                 | "/v1/stats"
+                | "/v1/admin/stores"
                 | "/v1/cluster"
                 | "/v1/stores/{store}/rows"
                 | "/v1/stores/{store}/rows/{*key}"

@@ -8,4 +8,5 @@ pub(crate) mod filled_body;
 pub(crate) mod kept_body;
 pub(crate) mod pieces;
 pub mod problem;
+pub mod prometheus_text;
 pub mod response_json;

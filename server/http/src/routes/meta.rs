@@ -16,15 +16,15 @@ use crate::app::{App, Streamed, typed_response, wire_response};
 use crate::authz::caller_of_open_route;
 use crate::counters;
 use crate::limits_table;
+use crate::request::content_negotiation::{Form, preferred};
 use crate::response::filled_body::filled;
 use crate::response::kept_body::keeping;
+use crate::response::prometheus_text::{OPENMETRICS_END, prometheus_text};
 
-/// Type of the Prometheus text format.
+/// Content type of the Prometheus text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// Type of OpenMetrics, the same format with an explicit end.
+/// Content type of OpenMetrics.
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The explicit end.
-const OPENMETRICS_END: &str = "# EOF\n";
 /// The reference page: concepts, errors, limits, and the OpenAPI document with requests to copy. It loads no external
 /// resources.
 static DOCS: LazyLock<String> = LazyLock::new(|| {
@@ -59,22 +59,26 @@ pub async fn ready(State(app): State<App>, headers: HeaderMap) -> Response {
     wire_response(status, &Readiness { ready: readiness.ready, reasons: readiness.reasons })
 }
 
-/// Metrics in the Prometheus text format.
+/// Metrics: as OpenMetrics 1.0.0 if the header `accept` prefers it, otherwise in the Prometheus text format 0.0.4.
 #[utoipa::path(
     get, path = "/metrics", operation_id = "metrics", tag = "service",
-    responses((status = 200, description = "Metrics", body = String, content_type = "application/openmetrics-text"))
+    responses((status = 200, description = "Metrics", content(
+        (String = "text/plain"),
+        (String = "application/openmetrics-text"),
+    )))
 )]
-pub async fn metrics(State(app): State<App>) -> Response {
+pub async fn metrics(State(app): State<App>, headers: HeaderMap) -> Response {
     let mut text = app.service.node.metrics();
-    let ended = text.ends_with(OPENMETRICS_END);
-    if ended {
-        text.truncate(text.len() - OPENMETRICS_END.len());
-    }
+    text.truncate(text.strip_suffix(OPENMETRICS_END).unwrap_or(&text).len());
     counters::write(&mut text);
-    if ended {
-        text.push_str(OPENMETRICS_END);
+    // A scraper that accepts neither gets the text all the same: there is no better answer.
+    match preferred(&headers, &[Form::PrometheusText, Form::OpenMetrics]) {
+        Some(Form::OpenMetrics) => {
+            text.push_str(OPENMETRICS_END);
+            typed_response(StatusCode::OK, OPENMETRICS, text)
+        }
+        _ => typed_response(StatusCode::OK, PROMETHEUS, prometheus_text(&text)),
     }
-    typed_response(StatusCode::OK, if ended { OPENMETRICS } else { PROMETHEUS }, text)
 }
 
 /// Returns the version. With the key of an operator of the service, or with the role `metrics` or `plugin-admin` there,

@@ -17,6 +17,7 @@ pub mod stats;
 pub mod store_push;
 pub mod store_state;
 pub mod stores;
+pub mod stores_of_tenants;
 pub mod stream_intake;
 pub mod txn_status;
 pub mod versions;

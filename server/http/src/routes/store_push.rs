@@ -88,9 +88,9 @@ pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Resp
     Ok(wire_response(StatusCode::OK, &SkipList { skips: skips.collect() }))
 }
 
-/// Resumes the push to a store that is detached, or whose push to a storage has stopped because the log no longer has the
-/// records that the storage needs. The storage must respond, and contain enough for the log to continue from there, by its own
-/// watermark or because it was loaded from elsewhere.
+/// Resumes the push to a store that is detached, or whose push has stopped because the log no longer has the records that the
+/// store needs. The storage must respond, and contain enough for the log to continue from there, by its own watermark or because
+/// it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed instead.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/attach", operation_id = "attachPush", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),

@@ -130,6 +130,7 @@ pub async fn get_snapshot(State(app): State<App>, request: Request) -> Result<Re
 pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, ServiceError> {
     let status = service.stores.store_status(spec.id)?;
     Ok(StoreInfo {
+        namespace: None,
         store: spec.name.clone(),
         existence: match spec.existence {
             Existence::Tracked => StoreExistence::Tracked,

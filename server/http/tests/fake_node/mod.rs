@@ -281,6 +281,10 @@ impl StoreApi for FakeNode {
         Arc::new(Catalog::new(self.state.lock().unwrap().specs.clone(), Arc::new(toy_row)))
     }
 
+    fn namespace_name(&self, namespace: NamespaceId) -> String {
+        format!("namespace-{}", namespace.0)
+    }
+
     fn declare_store(&self, spec: StoreSpec) -> ServiceFuture<'_, Declared> {
         let mut state = self.state.lock().unwrap();
         if spec.adaptor.as_deref().is_some_and(|adaptor| adaptor != "kv" && adaptor != "redis") {

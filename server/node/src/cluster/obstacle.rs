@@ -4,6 +4,10 @@ use tribunal_service::{ClusterView, MemberStage, NodeView};
 
 use crate::cluster::membership::Membership;
 
+/// Silence of a connected node after which it does not count as reached. A running node sends heartbeats every 60 ms, or
+/// requests votes within 450 ms. The connection to one that sends nothing is closed later.
+const OVERDUE_MS: u32 = 500;
+
 /// The obstacle of a drained node, which is no fault.
 pub const DRAINED: &str = "this node is drained, and takes commits again once `tribunal cluster resume` is called";
 
@@ -88,11 +92,25 @@ pub fn obstacle(cluster: &ClusterView) -> String {
              here or to another node"
         ),
         Some(_) if *takes_commits => "the leader of a log has just changed. Send the request again".into(),
-        _ => format!(
-            "a leader of the log of this node is being elected; it reaches {connected} of {} voting nodes. Send the request again, \
-             here or to another node",
-            nodes.len()
-        ),
+        _ => {
+            let others = nodes.iter().filter(|other| other.node != *node && other.connected);
+            let overdue = others.filter_map(|other| {
+                let ms = other.silent_ms.filter(|ms| *ms >= OVERDUE_MS)?;
+                Some(format!("node {} for {ms} ms", other.node))
+            });
+            let overdue: Vec<String> = overdue.collect();
+            let silence = if overdue.is_empty() {
+                String::new()
+            } else {
+                format!("; connected, but silent: {}", overdue.join(", "))
+            };
+            format!(
+                "the log of this node has no leader at present; it reaches {} of {} voting nodes{silence}. Send the request again, \
+                 here or to another node",
+                connected - overdue.len(),
+                nodes.len()
+            )
+        }
     }
 }
 
@@ -169,12 +187,32 @@ mod tests {
         for (view, expected) in [
             (view([true, false, false], Some(1), false), "only 1 of 3, itself included; not connected: 2, 3"),
             (view([true, true, false], Some(2), false), "node 2 leads the log of this node"),
-            (view([true, true, true], None, false), "is being elected; it reaches 3 of 3"),
+            (view([true, true, true], None, false), "has no leader at present; it reaches 3 of 3 voting nodes. Send"),
             // It was elected, but its term has not begun.
-            (view([true, true, false], Some(1), false), "is being elected; it reaches 2 of 3"),
+            (
+                view([true, true, false], Some(1), false),
+                "has no leader at present; it reaches 2 of 3 voting nodes. Send",
+            ),
             (view([true, true, true], Some(1), true), "has just changed"),
         ] {
             let told = obstacle(&view);
+            assert!(told.contains(expected), "{expected}: {told}");
+        }
+    }
+
+    #[test]
+    fn nodes_that_have_fallen_silent_are_not_counted_as_reached() {
+        let mut cluster = view([true, true, true], None, false);
+        for (silent_ms, expected) in [
+            ([20, 90], "it reaches 3 of 3 voting nodes. Send"),
+            ([90, 1310], "it reaches 2 of 3 voting nodes; connected, but silent: node 3 for 1310 ms. Send"),
+            (
+                [1240, 1310],
+                "it reaches 1 of 3 voting nodes; connected, but silent: node 2 for 1240 ms, node 3 for 1310 ms. Send",
+            ),
+        ] {
+            cluster.nodes.iter_mut().skip(1).zip(silent_ms).for_each(|(node, ms)| node.silent_ms = Some(ms));
+            let told = obstacle(&cluster);
             assert!(told.contains(expected), "{expected}: {told}");
         }
     }

@@ -580,6 +580,12 @@ pub enum StoreCommand {
         /// The service.
         #[command(flatten)]
         target: Target,
+        /// Another namespace; only for operators of the service.
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+        /// All namespaces; only for operators of the service.
+        #[arg(long, conflicts_with = "namespace")]
+        all_namespaces: bool,
     },
     /// Declare or change a store: options that are left out take their defaults. Leaving out the adaptor or `--multi-version` of a
     /// store that has it is refused. A store cannot be deleted.
@@ -589,6 +595,9 @@ pub enum StoreCommand {
         /// The service.
         #[command(flatten)]
         target: Target,
+        /// Another namespace; only for operators of the service.
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
         /// Name of the store.
         store: String,
     },
@@ -630,7 +639,7 @@ pub enum StoreCommand {
         /// Name of the store.
         store: String,
     },
-    /// Resume the push to a store that is detached, or whose storage needs records that the log no longer has.
+    /// Resume the push to a store that is detached, or that has stopped because it needs records that the log no longer has.
     Attach {
         /// The service.
         #[command(flatten)]

@@ -74,7 +74,7 @@ const EXPLAINED: &[(&str, &str)] = &[
     ("push.credentials.protocol", "`postgres` or `redis`."),
     ("push.credentials.user", "Role to log in as; at a Redis, `default` if it is left out."),
     ("push.credentials.password", "Its password."),
-    ("push.credentials.password_file", "File with the password, instead of `password`."),
+    ("push.credentials.password_file", "File with the password, instead of `password`. Read for every connection."),
     ("push.tenants", "Networks and logins for stores of other namespaces."),
     ("auth", "Authentication, and quotas of each tenant."),
     ("auth.required", "Callers need an API key or a token. If false, every caller that can connect may do everything."),

@@ -72,9 +72,13 @@ pub fn run(command: Command) -> Result<ExitCode, String> {
         Command::Webhook(WebhookCommand::Rm { target, store }) => webhook::rm(&target, &store),
         Command::Demo(Demo::Tpcc(flags)) => demo_tpcc::run(&flags),
         Command::Log(LogCommand::Salvage { data, accept_loss, rebuild }) => log::salvage(&data, accept_loss, rebuild),
-        Command::Store(StoreCommand::Ls { target }) => store::ls(&target),
+        Command::Store(StoreCommand::Ls { target, namespace, all_namespaces }) => {
+            store::ls(&target, namespace.as_deref(), all_namespaces)
+        }
         Command::Store(StoreCommand::Declare(flags)) => store::declare(&flags),
-        Command::Store(StoreCommand::Show { target, store }) => store::info(&target, &store),
+        Command::Store(StoreCommand::Show { target, namespace, store }) => {
+            store::info(&target, namespace.as_deref(), &store)
+        }
         Command::Store(StoreCommand::Get { target, key, store }) => store::get(&target, &store, &key),
         Command::Store(StoreCommand::Resume { target, store }) => store::resume(&target, &store),
         Command::Store(StoreCommand::Skip { target, store, lsn }) => store::skip(&target, &store, lsn),

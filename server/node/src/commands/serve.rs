@@ -22,6 +22,7 @@ use crate::ignored_settings::ignored_in_environment;
 use crate::node::{Node, NodeError};
 use crate::panics;
 use crate::signals::{Signals, StopsAtOnce};
+use crate::supervisor;
 
 /// Runs an open node on loopback with an embedded store `kv`.
 ///
@@ -148,6 +149,7 @@ fn run_once(config: &mut Config, with_kv: bool, starting: &mut Option<StopsAtOnc
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     // A server keeps running if its output is not read.
     let _ = writeln!(std::io::stdout(), "tribunal listens on {scheme}://{}", node.address());
+    supervisor::tell_ready();
     node.run_until(signals)
 }
 
@@ -158,6 +160,7 @@ fn copy_state(config: &Config, lag: &Lag, starting: &mut Option<StopsAtOnce>) ->
         return Err("a node that runs alone lacks entries of another one".into());
     };
     let runtime = Runtime::new().map_err(|error| format!("cannot start threads: {error}"))?;
+    supervisor::keep_alive(runtime.handle());
     let (copied, signals) = runtime.block_on(async {
         let mut signals = Signals::catch()?;
         drop(starting.take());

@@ -117,12 +117,18 @@ fn check_omissions(flags: &Declare) -> Result<(), String> {
     Ok(())
 }
 
-/// Prints the declaration and the state of one store.
+/// Prints the declaration and the state of one store, of the caller's namespace if none is given.
 ///
 /// # Errors
-/// If there is no such store.
-pub fn info(target: &Target, store: &str) -> Result<(), String> {
-    let store = block_on(async { target.client()?.store(store).await })?;
+/// If there is no such store, or the caller may not see another namespace.
+pub fn info(target: &Target, namespace: Option<&str>, store: &str) -> Result<(), String> {
+    let store = block_on(async {
+        let client = target.client()?;
+        match namespace {
+            Some(namespace) => client.store_of_tenant(namespace, store).await,
+            None => client.store(store).await,
+        }
+    })?;
     if target.json {
         return show(target, &store);
     }
@@ -132,6 +138,9 @@ pub fn info(target: &Target, store: &str) -> Result<(), String> {
         StoreExistence::Declared => "declared",
     };
     let durability = store.push.durability.map(tribunal_api::StorageDurability::name);
+    if let Some(namespace) = &store.namespace {
+        out!("{:<16} {namespace}", "namespace");
+    }
     for (name, value) in [
         ("store", store.store.clone()),
         ("adaptor", or_none(store.adaptor.as_deref())),
@@ -150,20 +159,26 @@ pub fn info(target: &Target, store: &str) -> Result<(), String> {
     show(target, &store)
 }
 
-/// Lists stores with their head, applied epoch, and lag.
+/// Lists stores with their head, applied epoch, and lag: those of the caller's namespace, of another one, or of all.
 ///
 /// # Errors
-/// If the service cannot be reached.
-pub fn ls(target: &Target) -> Result<(), String> {
-    let stores = block_on(async { target.client()?.stores().await })?;
+/// If the service cannot be reached, or the caller may not see other namespaces.
+pub fn ls(target: &Target, namespace: Option<&str>, all_namespaces: bool) -> Result<(), String> {
+    let names_namespaces = namespace.is_some() || all_namespaces;
+    let stores = block_on(async {
+        let client = target.client()?;
+        if names_namespaces { client.stores_of_tenants(namespace).await } else { client.stores().await }
+    })?;
     if target.json {
         for store in stores {
             out!("{}", serde_json::to_string(&store).map_err(|error| error.to_string())?);
         }
         return Ok(());
     }
+    let of_namespace = |name: &str| if names_namespaces { format!("{name:<16} ") } else { String::new() };
     out!(
-        "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  push",
+        "{}{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  push",
+        of_namespace("namespace"),
         "store",
         "adaptor",
         "durable",
@@ -174,7 +189,8 @@ pub fn ls(target: &Target) -> Result<(), String> {
     );
     for store in stores {
         out!(
-            "{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}{}",
+            "{}{:<20} {:<8} {:<8} {:>10} {:>10} {:>10} {:>8}  {}{}{}",
+            of_namespace(store.namespace.as_deref().unwrap_or_default()),
             store.store,
             store.adaptor.as_deref().unwrap_or("-"),
             store.push.durability.map_or("-", tribunal_api::StorageDurability::name),

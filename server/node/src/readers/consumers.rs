@@ -352,13 +352,9 @@ impl NodeService {
             metrics.consumer_lag_records.get_or_create(&label).set(lag);
             metrics.consumer_lag_seconds.get_or_create(&label).set(position.lag_ms as f64 / 1000.0);
         }
-        metrics.webhook_lag_records.clear();
-        metrics.webhook_stopped.clear();
+        metrics.forget_webhooks();
         for held in self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held)) {
-            let (store, label) = (held.webhook.store, label_of(held.webhook.store));
-            let lag = self.head(store).0.saturating_sub(held.webhook.watermark.0);
-            metrics.webhook_lag_records.get_or_create(&label).set(lag);
-            metrics.webhook_stopped.get_or_create(&label).set(u64::from(self.is_stopped(&held)));
+            metrics.set_webhook(&label_of(held.webhook.store), &self.standing_of(held));
         }
     }
 }

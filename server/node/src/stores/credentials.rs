@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize, Serializer};
-use tribunal_push::SqlEndpoint;
+use tribunal_push::{Password, SqlEndpoint};
 
 use crate::named_file::read_named;
 
@@ -65,24 +65,24 @@ pub struct Credential {
     /// The role's password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<Secret>,
-    /// File with the password, read once at startup; a trailing newline is ignored.
+    /// File with the password, read for every connection; a trailing newline is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
 }
 
-/// All credentials, with their files read.
+/// All credentials, checked.
 #[derive(Default)]
 pub struct Credentials(Vec<Credential>);
 
 impl Credentials {
-    /// Reads the files. `key` is the configuration section of the credentials.
+    /// Checks the credentials and that their files can be read. `key` is their configuration section.
     ///
     /// # Errors
     /// The files that cannot be read, and the credentials with superfluous settings.
-    pub fn read(key: &str, configured: &[Credential]) -> Result<Credentials, Vec<String>> {
+    pub fn check(key: &str, configured: &[Credential]) -> Result<Credentials, Vec<String>> {
         let mut faults = Vec::new();
-        let mut read = configured.to_vec();
-        for (number, credential) in read.iter_mut().enumerate() {
+        let mut checked = configured.to_vec();
+        for (number, credential) in checked.iter_mut().enumerate() {
             if credential.protocol == Protocol::Redis && credential.user.is_empty() {
                 credential.user = REDIS_USER.to_owned();
             }
@@ -111,29 +111,28 @@ impl Credentials {
             }
             let not_text = |_| format!("`password_file`: {} is not text in UTF-8", file.display());
             let read = read_named("password_file", file).and_then(|bytes| String::from_utf8(bytes).map_err(not_text));
-            match read {
-                Ok(text) => credential.password = Some(Secret(text.trim_end_matches(['\r', '\n']).to_owned())),
-                Err(fault) => faults.push(format!("{of}: {fault}")),
-            }
+            faults.extend(read.err().map(|fault| format!("{of}: {fault}")));
         }
-        if faults.is_empty() { Ok(Credentials(read)) } else { Err(faults) }
+        if faults.is_empty() { Ok(Credentials(checked)) } else { Err(faults) }
     }
 
     /// Returns user and password for an address; of several users, the requested one, otherwise the first.
     #[must_use]
-    pub fn at(&self, protocol: Protocol, address: &str, user: Option<&str>) -> Option<(String, Option<String>)> {
+    pub fn at(&self, protocol: Protocol, address: &str, user: Option<&str>) -> Option<(String, Option<Password>)> {
         let fits = |known: &&Credential| {
             known.protocol == protocol && known.endpoint == address && user.is_none_or(|user| user == known.user)
         };
         let known = self.0.iter().find(fits)?;
-        Some((known.user.clone(), known.password.as_ref().map(|secret| secret.0.clone())))
+        let in_file = known.password_file.clone().map(Password::File);
+        let password = in_file.or_else(|| known.password.as_ref().map(|secret| Password::Text(secret.0.clone())));
+        Some((known.user.clone(), password))
     }
 
     /// Returns role and password for a database.
     ///
     /// # Errors
     /// If no role is configured.
-    pub fn of(&self, endpoint: &SqlEndpoint) -> Result<(String, Option<String>), String> {
+    pub fn of(&self, endpoint: &SqlEndpoint) -> Result<(String, Option<Password>), String> {
         match (self.at(Protocol::Postgres, &endpoint.address, endpoint.user.as_deref()), &endpoint.user) {
             (Some(known), _) => Ok(known),
             (None, Some(user)) => Ok((user.clone(), None)),
@@ -155,20 +154,21 @@ mod tests {
         Credential { endpoint: "db:5432".into(), protocol, user: user.into(), password, password_file: None }
     }
 
-    fn of(text: &str) -> Result<(String, Option<String>), String> {
-        let known = Credentials::read("push", &[credential("shop"), credential("bank")]).expect("no files");
+    fn of(text: &str) -> Result<(String, Option<Password>), String> {
+        let known = Credentials::check("push", &[credential("shop"), credential("bank")]).expect("no files");
         known.of(&text.parse().expect("an endpoint"))
     }
 
     #[test]
     fn a_secret_goes_to_its_own_address_only_and_is_never_shown() {
-        let found = |user: &str, password: Option<&str>| Ok((user.to_owned(), password.map(str::to_owned)));
+        let text = |password: &str| Password::Text(password.to_owned());
+        let found = |user: &str, password: Option<&str>| Ok((user.to_owned(), password.map(text)));
         assert_eq!(of("postgres://db/a"), found("shop", Some("shop's word")));
         assert_eq!(of("postgres://bank@db/a"), found("bank", Some("bank's word")));
         assert_eq!(of("postgres://shop@elsewhere/a"), found("shop", None));
         assert!(of("postgres://elsewhere/a").is_err());
         let redis = |user| Credential { protocol: Protocol::Redis, endpoint: "cache:6379".into(), ..credential(user) };
-        let known = Credentials::read("push", &[credential("shop"), redis(""), redis("bank")]).expect("no files");
+        let known = Credentials::check("push", &[credential("shop"), redis(""), redis("bank")]).expect("no files");
         let at = |address, user| known.at(Protocol::Redis, address, user).map(|(user, _)| user);
         assert_eq!(at("cache:6379", None).as_deref(), Some("default"));
         assert_eq!(at("cache:6379", Some("bank")).as_deref(), Some("bank"));
@@ -183,11 +183,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("word");
         std::fs::write(&file, "pass word\n").expect("written");
-        let mut filed = Credential { password: None, password_file: Some(file), ..credential("shop") };
-        let known = Credentials::read("push", std::slice::from_ref(&filed)).expect("the file is there");
+        let mut filed = Credential { password: None, password_file: Some(file.clone()), ..credential("shop") };
+        let known = Credentials::check("push", std::slice::from_ref(&filed)).expect("the file is there");
         let found = known.of(&"postgres://db/a".parse().expect("an endpoint"));
-        assert_eq!(found, Ok(("shop".to_owned(), Some("pass word".to_owned()))));
+        assert_eq!(found, Ok(("shop".to_owned(), Some(Password::File(file)))));
         filed.password_file = Some(folder.path().join("none"));
-        assert!(Credentials::read("push", &[filed]).is_err());
+        assert!(Credentials::check("push", &[filed]).is_err());
     }
 }

@@ -23,8 +23,9 @@ pub struct Opened<'a> {
 }
 
 /// Remedy for a store that cannot be refilled because its log does not begin with the first record.
-const RESTORE: &str = "restore log and store from one backup, or remove the store's directory, load its rows from elsewhere and \
-                       attach it with `loaded_lsn`";
+const RESTORE: &str = "restore log and store from one backup; or move the store's directory away and attach the store at the end \
+                       of its log (`tribunal store attach STORE --loaded-lsn LSN`): it continues from there, without its rows, \
+                       which you then put again from elsewhere";
 /// The same remedy on a member of a cluster.
 const COPY: &str = "`tribunal store resume` at this node restarts it with a copy of another node's state";
 

@@ -12,7 +12,7 @@ use tribunal_member::Frame;
 use tribunal_push::AttachRefusal;
 use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_types::limits::SKIPS_PER_STORE_MAX;
-use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, Skip, StoreId};
+use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, NodeStage, Skip, StoreId};
 
 use crate::cluster::links;
 use crate::commit::message::Message;
@@ -171,8 +171,15 @@ impl NodeService {
     fn not_attachable(&self, declared: &DeclaredStore) -> Option<ServiceError> {
         let push = self.pushes.status(declared.spec.id);
         let detail = match push.poison {
-            _ if !declared.is_external() || push.state != PushState::Stopped => {
-                "only a store that is detached, or whose push to a storage has stopped, can be attached".to_owned()
+            _ if push.state != PushState::Stopped => {
+                "only a store that is detached, or whose push has stopped, can be attached".to_owned()
+            }
+            _ if declared.spec.is_embedded() && self.has_other_members() => {
+                let name = &declared.spec.name;
+                format!(
+                    "only this node's copy of the store has stopped, and attaching would end those of the other nodes: \
+                     `tribunal store resume {name}` at this node repairs it"
+                )
             }
             Some(lsn) => {
                 format!("the push stopped at LSN {lsn}, which its storage rejects: resume it, or skip that record")
@@ -180,6 +187,12 @@ impl NodeService {
             None => return None,
         };
         Some(mistake("not_detached", detail))
+    }
+
+    /// Returns whether other members of a cluster have copies of the embedded stores.
+    fn has_other_members(&self) -> bool {
+        let members = || self.shared.view.roles().members;
+        self.joined.is_some() && members().nodes().filter(|node| node.stage != NodeStage::Left).count() > 1
     }
 
     /// Resumes pushing to a detached store, or to one whose push stopped because the log no longer has the records it
@@ -200,7 +213,14 @@ impl NodeService {
                 ),
             })?;
         }
-        match self.pushes.prepare(&declared, loaded).await {
+        let prepared = self.pushes.prepare(&declared, loaded).await;
+        if prepared.is_err() && declared.spec.is_embedded() && declared.detached.is_none() && self.joined.is_none() {
+            // It was closed for this. A refusal changes nothing, so it stops again for the same reason. A member would copy
+            // the state of others instead, and remains stopped.
+            let _ = self.pushes.resume(store).await;
+            self.pushes.tried(store).await;
+        }
+        match prepared {
             Ok(_) => {}
             Err(error @ AttachRefusal::Truncated { oldest, .. }) => {
                 let from = oldest.0.saturating_sub(1);

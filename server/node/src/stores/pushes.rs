@@ -572,7 +572,8 @@ impl Pushes {
         }
     }
 
-    /// Checks whether the storage of a detached store can be pushed to again, and moves its watermark to `loaded`.
+    /// Checks whether the storage of a detached store, or of one whose push has stopped, can be pushed to again, and moves
+    /// its watermark to `loaded`.
     ///
     /// # Errors
     /// A description of the obstacle.
@@ -585,6 +586,7 @@ impl Pushes {
         let spec = &declared.spec;
         let (fork, _) = self.forks(declared).map_err(refused)?;
         if spec.is_embedded() {
+            self.end_stopped(spec.id).await;
             self.close_embedded(spec.id).await.map_err(refused)?;
         }
         let made = {

@@ -5,13 +5,14 @@
 //!
 //! Must never refuse a transaction that was accepted before. Its verdict is returned regardless of the number of rows.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use tribunal_replica::KnownNow;
 use tribunal_service::{Catalog, ServiceError};
 use tribunal_types::{Existence, Isolation, NamespaceId, RowKey, StoreId, TxnRequest, Write, WriteKind};
 
 use crate::service::NodeService;
+use crate::telemetry::metrics::NamespaceLabel;
 
 /// The bounds.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +56,19 @@ impl NodeService {
         match self.rows_max(namespace) {
             Some(max) if rows.saturating_add(new) > max => Err(ServiceError::TooManyRows { rows, new, max }),
             _ => Ok(()),
+        }
+    }
+
+    /// Updates the metrics of all tenants that have stores.
+    pub(crate) fn count_rows_of_tenants(&self) {
+        let namespaces: BTreeSet<NamespaceId> = self.stores.catalog().all().map(|spec| spec.namespace).collect();
+        for namespace in namespaces {
+            let label = NamespaceLabel { namespace: self.tenant_name(namespace) };
+            let rows = self.shared.progress.rows_of(namespace);
+            self.shared.metrics.tenant_rows.get_or_create(&label).set(rows);
+            if let Some(max) = self.rows_max(namespace) {
+                self.shared.metrics.tenant_rows_max.get_or_create(&label).set(max);
+            }
         }
     }
 

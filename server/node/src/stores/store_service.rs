@@ -198,6 +198,10 @@ impl StoreApi for NodeService {
         self.stores.catalog()
     }
 
+    fn namespace_name(&self, namespace: NamespaceId) -> String {
+        self.tenant_name(namespace)
+    }
+
     fn declare_store(&self, spec: StoreSpec) -> Reply<'_, Declared> {
         Box::pin(self.declare(spec))
     }

@@ -45,7 +45,7 @@ impl ConfiguredEgress {
                     Err(error) => faults.push(format!("configuration: `{key}.allow` has `{net}`: {error}")),
                 }
             }
-            let credentials = Credentials::read(key, credentials).unwrap_or_else(|more| {
+            let credentials = Credentials::check(key, credentials).unwrap_or_else(|more| {
                 faults.extend(more);
                 Credentials::default()
             });

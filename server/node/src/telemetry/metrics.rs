@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -19,9 +19,11 @@ use crate::telemetry::certificates::CertificateMetrics;
 use crate::telemetry::cluster_metrics::ClusterMetrics;
 use crate::telemetry::histogram::QuantileHistogram;
 use crate::telemetry::own_txns::OwnTxns;
+use crate::telemetry::process_metrics::ProcessMetrics;
 use crate::telemetry::tenant_counts::TenantCounts;
-use tribunal_service::PushState;
+use tribunal_push::PushActivity;
 use tribunal_service::plugins::Health;
+use tribunal_service::{PushState, WebhookStatus};
 use tribunal_types::{DEFAULT_NAMESPACE, EpochOutcome, NamespaceId, PluginSlot, Reason};
 
 /// Label of aborts. Inapplicable fields are empty: a transaction given up by its client has no level.
@@ -62,15 +64,15 @@ pub struct NamespaceLabel {
     pub namespace: String,
 }
 
-/// Label of the states of pushes.
+/// Label of the states of pushes and webhooks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct PushStateLabel {
     /// The tenant's name.
     pub namespace: String,
     /// The store's name.
     pub store: String,
-    /// `log_only`, `running`, `backing_off`, `stopped` or `detached`.
-    pub state: String,
+    /// Its name in the API.
+    pub state: &'static str,
 }
 
 /// Label of the metrics of a slot's plugin.
@@ -258,6 +260,10 @@ pub struct Metrics {
     pub tenants: TenantCounts,
     /// Commits by tenant, as last read from [`Metrics::tenants`].
     pub tenant_committed: Family<NamespaceLabel, Counter>,
+    /// Rows in a tenant's tracked stores.
+    pub tenant_rows: Family<NamespaceLabel, Level>,
+    /// Bound on them.
+    pub tenant_rows_max: Family<NamespaceLabel, Level>,
     /// Rows of a tracked store.
     pub store_rows: Family<StoreLabel, Level>,
     /// Newest record, by store.
@@ -270,8 +276,12 @@ pub struct Metrics {
     pub consumer_lag_seconds: Family<ConsumerLabel, Gauge<f64, AtomicU64>>,
     /// Records that a webhook has not acknowledged, by store.
     pub webhook_lag_records: Family<StoreLabel, Level>,
+    /// Time since a store's webhook had acknowledged every record, seconds.
+    pub webhook_lag_seconds: Family<StoreLabel, Gauge<f64, AtomicU64>>,
     /// Whether a store's webhook has stopped.
     pub webhook_stopped: Family<StoreLabel, Level>,
+    /// State of a store's webhook: 1 for its state, 0 for the others.
+    pub webhook_state: Family<PushStateLabel, Level>,
     /// State of a store's push: 1 for its state, 0 for the others.
     pub store_push_state: Family<PushStateLabel, Level>,
     /// Age of the oldest record that a store's storage has not acknowledged, seconds.
@@ -288,6 +298,8 @@ pub struct Metrics {
     pub spans: Family<FateLabel, Counter>,
     /// Additional metrics of a cluster member.
     pub cluster: ClusterMetrics,
+    /// Metrics of any process.
+    pub process: ProcessMetrics,
 }
 
 impl Metrics {
@@ -295,6 +307,7 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Metrics {
         let mut registry = Registry::with_prefix("tribunal");
+        let mut of_process = Registry::default();
         let seconds = || Histogram::new(exponential_buckets(0.000_02, 2.0, 18));
         let metrics = Metrics {
             committed: Counter::default(),
@@ -332,13 +345,17 @@ impl Metrics {
             aborts: Mutex::default(),
             tenants: TenantCounts::default(),
             tenant_committed: Family::default(),
+            tenant_rows: Family::default(),
+            tenant_rows_max: Family::default(),
             store_rows: Family::default(),
             store_head: Family::default(),
             store_acked: Family::default(),
             consumer_lag_records: Family::default(),
             consumer_lag_seconds: Family::default(),
             webhook_lag_records: Family::default(),
+            webhook_lag_seconds: Family::default(),
             webhook_stopped: Family::default(),
+            webhook_state: Family::default(),
             store_push_state: Family::default(),
             store_push_lag_seconds: Family::default(),
             data_free_bytes: Level::default(),
@@ -349,7 +366,8 @@ impl Metrics {
             cluster: ClusterMetrics::default(),
             registry: Registry::default(),
             of_member: Registry::default(),
-            of_process: Registry::default(),
+            process: ProcessMetrics::registered(&mut of_process),
+            of_process,
         };
         let build = Family::<BuildLabel, Level>::default();
         let commit = option_env!("TRIBUNAL_COMMIT").unwrap_or_default();
@@ -422,6 +440,9 @@ impl Metrics {
         registry.register("ids", "Transaction ids whose verdict is stored", metrics.ids.clone());
         registry.register("store_head_lsn", "Newest record of a store", metrics.store_head.clone());
         registry.register("store_rows", "Rows of a tracked store", metrics.store_rows.clone());
+        registry.register("tenant_rows", "Rows in the tracked stores of a namespace", metrics.tenant_rows.clone());
+        let help = "Limit on the rows in the tracked stores of a namespace; absent if it has none";
+        registry.register("tenant_rows_max", help, metrics.tenant_rows_max.clone());
         let (state, lag) = (metrics.store_push_state.clone(), metrics.store_push_lag_seconds.clone());
         registry.register("store_push_state", "1 for the state that a store's push is in, 0 for the others", state);
         let help = "Age of the oldest record that a store's storage has not acknowledged";
@@ -440,21 +461,17 @@ impl Metrics {
         registry.register("consumer_lag_seconds", "Age of the oldest record that a consumer has not acknowledged", age);
         let lag = metrics.webhook_lag_records.clone();
         registry.register("webhook_lag_records", "Records that a store's webhook has not acknowledged", lag);
+        let help = "Time since a store's webhook had acknowledged every record";
+        registry.register("webhook_lag_seconds", help, metrics.webhook_lag_seconds.clone());
+        let help = "1 for the state that the deliveries to a store's webhook are in, 0 for the others";
+        registry.register("webhook_state", help, metrics.webhook_state.clone());
         let stopped = metrics.webhook_stopped.clone();
-        registry.register(
-            "webhook_stopped",
-            "1 if a store's webhook has stopped; registering it again resumes it",
-            stopped,
-        );
+        registry.register("webhook_stopped", "1 if the deliveries to a store's webhook have stopped", stopped);
         registry.register("telemetry_spans", "Spans, by what became of them", metrics.spans.clone());
         metrics.cluster.register_reads(&mut registry);
         let mut of_member = Registry::with_prefix("tribunal");
         metrics.cluster.register_member(&mut of_member);
-        let mut of_process = Registry::default();
-        let started = Gauge::<f64, AtomicU64>::default();
-        started.set(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64());
-        of_process.register("process_start_time_seconds", "When the process was started, seconds since 1970", started);
-        Metrics { registry, of_member, of_process, ..metrics }
+        Metrics { registry, of_member, ..metrics }
     }
 
     /// Counts the decisions of an epoch, those for this node's clients, and the time that its log write and its
@@ -546,7 +563,7 @@ impl Metrics {
     pub fn forget_push(&self, store: &StoreLabel) {
         for state in PushState::ALL {
             let StoreLabel { namespace, store } = store.clone();
-            self.store_push_state.remove(&PushStateLabel { namespace, store, state: state.name().to_owned() });
+            self.store_push_state.remove(&PushStateLabel { namespace, store, state: state.name() });
         }
         self.store_push_lag_seconds.remove(store);
     }
@@ -555,10 +572,31 @@ impl Metrics {
     pub fn set_push(&self, store: &StoreLabel, state: PushState, lag_ms: u64) {
         for known in PushState::ALL {
             let StoreLabel { namespace, store } = store.clone();
-            let label = PushStateLabel { namespace, store, state: known.name().to_owned() };
+            let label = PushStateLabel { namespace, store, state: known.name() };
             self.store_push_state.get_or_create(&label).set(u64::from(known == state));
         }
         self.store_push_lag_seconds.get_or_create(store).set(lag_ms as f64 / 1000.0);
+    }
+
+    /// Sets the state and the lag of the deliveries to a store's webhook.
+    pub fn set_webhook(&self, store: &StoreLabel, status: &WebhookStatus) {
+        for known in PushActivity::ALL {
+            let StoreLabel { namespace, store } = store.clone();
+            let label = PushStateLabel { namespace, store, state: known.name() };
+            self.webhook_state.get_or_create(&label).set(u64::from(known.name() == status.state));
+        }
+        let is_stopped = status.state == PushActivity::Stopped.name();
+        self.webhook_stopped.get_or_create(store).set(u64::from(is_stopped));
+        self.webhook_lag_records.get_or_create(store).set(status.head.0.saturating_sub(status.acked.0));
+        self.webhook_lag_seconds.get_or_create(store).set(status.lag_ms as f64 / 1000.0);
+    }
+
+    /// Removes the metrics of all webhooks.
+    pub fn forget_webhooks(&self) {
+        self.webhook_state.clear();
+        self.webhook_stopped.clear();
+        self.webhook_lag_records.clear();
+        self.webhook_lag_seconds.clear();
     }
 
     /// Sets the number of a tenant's committed transactions.

@@ -11,6 +11,7 @@ pub mod histogram;
 mod meters;
 pub mod metrics;
 pub mod own_txns;
+pub mod process_metrics;
 mod push_spans;
 mod sampling;
 mod settings;

@@ -138,6 +138,25 @@ impl Pushes {
         format!("{error}. The log of this node no longer has what its copy lacks: {}", embedded_files::way_out(true))
     }
 
+    /// Ends the task of an embedded store that has stopped, so that its files can be closed. The store is shown as stopped,
+    /// for the same reason, until it is started again.
+    pub(super) async fn end_stopped(&self, store: StoreId) {
+        let task = {
+            let mut entries = self.entries.lock();
+            let Some(entry) = entries.get_mut(&store) else { return };
+            let reason = match &entry.state {
+                State::Running(running) if running.handle.status().activity == PushActivity::Stopped => {
+                    running.handle.status().last_error.unwrap_or_default()
+                }
+                _ => return,
+            };
+            let State::Running(running) = std::mem::replace(&mut entry.state, State::Broken(reason)) else { return };
+            let _ = running.stop.send(true);
+            running.task
+        };
+        let _ = task.await;
+    }
+
     pub(super) async fn close_embedded(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
         let this = Arc::clone(self);
         let closed = self.runtime.spawn_blocking(move || this.embedded.close(store)).await;

@@ -38,6 +38,8 @@ class StoreInfo:
         transactional (bool): Always `true`: the adaptor moves its watermark in the same transaction as the rows.
         adaptor (str | Unset): Its LogAdaptor; absent for a log-only store. Example: kv.
         adaptor_config (StoreInfoAdaptorConfig | Unset): The adaptor's configuration.
+        namespace (str | Unset): Its namespace. Only in responses for operators of the service, which list the stores of
+            several namespaces. Example: shop.
         rows (str | Unset): Number of rows; absent if the store is `declared`, because only its engine knows. Example:
             1000.
     """
@@ -54,6 +56,7 @@ class StoreInfo:
     transactional: bool
     adaptor: str | Unset = UNSET
     adaptor_config: StoreInfoAdaptorConfig | Unset = UNSET
+    namespace: str | Unset = UNSET
     rows: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
@@ -84,6 +87,8 @@ class StoreInfo:
         if not isinstance(self.adaptor_config, Unset):
             adaptor_config = self.adaptor_config.to_dict()
 
+        namespace = self.namespace
+
         rows = self.rows
 
         field_dict: dict[str, Any] = {}
@@ -106,6 +111,8 @@ class StoreInfo:
             field_dict["adaptor"] = adaptor
         if adaptor_config is not UNSET:
             field_dict["adaptor_config"] = adaptor_config
+        if namespace is not UNSET:
+            field_dict["namespace"] = namespace
         if rows is not UNSET:
             field_dict["rows"] = rows
 
@@ -146,6 +153,8 @@ class StoreInfo:
         else:
             adaptor_config = StoreInfoAdaptorConfig.from_dict(_adaptor_config)
 
+        namespace = d.pop("namespace", UNSET)
+
         rows = d.pop("rows", UNSET)
 
         store_info = cls(
@@ -161,6 +170,7 @@ class StoreInfo:
             transactional=transactional,
             adaptor=adaptor,
             adaptor_config=adaptor_config,
+            namespace=namespace,
             rows=rows,
         )
 

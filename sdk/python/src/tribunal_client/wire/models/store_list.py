@@ -15,10 +15,10 @@ T = TypeVar("T", bound="StoreList")
 
 @_attrs_define
 class StoreList:
-    """All stores of the namespace.
+    """The stores of a namespace, or for an operator of the service of several.
 
     Attributes:
-        stores (list[StoreInfo]): By name.
+        stores (list[StoreInfo]): By namespace and name.
     """
 
     stores: list[StoreInfo]

@@ -68,7 +68,7 @@ class TxnOutcome:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
         version (str | Unset): Version of every row that it wrote. Versions of one row rise and are never equal; two
             transactions of one epoch that
-            share no row may have the same version. Example: 9271508992.
+            wrote no row in common may have the same version. Example: 9271508992.
     """
 
     status: TxnState

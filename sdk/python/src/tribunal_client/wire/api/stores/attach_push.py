@@ -79,11 +79,12 @@ def sync_detailed(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
-    no longer has the
-    records that the storage needs. The storage must respond, and contain enough for the log to continue
-    from there, by its own
-    watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push has stopped because the log no longer
+    has the records that the
+    store needs. The storage must respond, and contain enough for the log to continue from there, by its
+    own watermark or because
+    it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed
+    instead.
 
     Args:
         store (str):
@@ -115,11 +116,12 @@ def sync(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
-    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
-    no longer has the
-    records that the storage needs. The storage must respond, and contain enough for the log to continue
-    from there, by its own
-    watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push has stopped because the log no longer
+    has the records that the
+    store needs. The storage must respond, and contain enough for the log to continue from there, by its
+    own watermark or because
+    it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed
+    instead.
 
     Args:
         store (str):
@@ -146,11 +148,12 @@ async def asyncio_detailed(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Response[Problem | StoreInfo]:
-    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
-    no longer has the
-    records that the storage needs. The storage must respond, and contain enough for the log to continue
-    from there, by its own
-    watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push has stopped because the log no longer
+    has the records that the
+    store needs. The storage must respond, and contain enough for the log to continue from there, by its
+    own watermark or because
+    it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed
+    instead.
 
     Args:
         store (str):
@@ -180,11 +183,12 @@ async def asyncio(
     client: AuthenticatedClient,
     body: AttachRequest,
 ) -> Problem | StoreInfo | None:
-    """Resumes the push to a store that is detached, or whose push to a storage has stopped because the log
-    no longer has the
-    records that the storage needs. The storage must respond, and contain enough for the log to continue
-    from there, by its own
-    watermark or because it was loaded from elsewhere.
+    """Resumes the push to a store that is detached, or whose push has stopped because the log no longer
+    has the records that the
+    store needs. The storage must respond, and contain enough for the log to continue from there, by its
+    own watermark or because
+    it was loaded from elsewhere. An embedded store that has stopped on one of several nodes is resumed
+    instead.
 
     Args:
         store (str):
