@@ -293,6 +293,10 @@ fn a_node_is_drained_under_load_and_resumes_and_nothing_is_lost() {
     under_load(&cluster, &told, "drained", || cluster.change(2, "drain"));
     let is_drained = |node: &Node| eventually("2 to be drained", || (stages(node)[1].1 == "drained").then_some(()));
     is_drained(cluster.node(1));
+    let own = &cluster.node(1).url;
+    let shown = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(["cluster", "status", "--url", own]).output();
+    let shown = String::from_utf8_lossy(&shown.expect("it runs").stdout).into_owned();
+    assert!(shown.contains(&format!("cluster resume 2 --url {own}")), "{shown}");
     eventually("a refusal that says so", || {
         let refused = cluster.node(2).post(&format!("/v1/txns/{}/commit", new_id()), &insert("at-2"));
         assert_eq!(refused.status, 503, "{}", refused.body);
