@@ -69,7 +69,7 @@ pub struct PushStateLabel {
     pub namespace: String,
     /// The store's name.
     pub store: String,
-    /// `log_only`, `running`, `backing_off`, `stopped` or `detached`.
+    /// `log_only`, `running`, `backing_off`, `stopped`, `detached` or `damaged`.
     pub state: String,
 }
 
