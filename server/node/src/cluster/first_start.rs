@@ -147,7 +147,9 @@ impl FirstStart {
         let (file, began) = (self.file.display(), &self.founders);
         let damaged = || {
             format!(
-                "{file} cannot be read: it is damaged. A member of a cluster is not restored from a backup, which could take back what                  it has voted and acknowledged: remove this node (`tribunal cluster remove`) and add a new one (`tribunal                  cluster add`). Keep the directory until then"
+                "{file} cannot be read: it is damaged. A member of a cluster is not restored from a backup, which could take back \
+                 what it has voted and acknowledged: remove this node (`tribunal cluster remove`) and add a new one (`tribunal \
+                 cluster add`). Keep the directory until then"
             )
         };
         let mut lines = text.strip_prefix(HEADING).ok_or_else(damaged)?.lines().skip(1);

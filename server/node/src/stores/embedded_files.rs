@@ -40,7 +40,8 @@ pub fn damage_told(damage: &str, oldest: Lsn, is_member: bool) -> String {
     if oldest == Lsn(1) {
         let here = if is_member { " at this node" } else { "" };
         return format!(
-            "the embedded store is damaged ({damage}). The log still has all of its records: `tribunal store resume`{here} fills              the store from it again, and so does a restart"
+            "the embedded store is damaged ({damage}). The log still has all of its records: `tribunal store resume`{here} \
+             fills the store from it again, and so does a restart"
         );
     }
     format!(
