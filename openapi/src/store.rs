@@ -114,6 +114,8 @@ pub enum StorePushState {
     Stopped,
     /// The storage was unavailable for too long, and the log is truncated without it: attach it.
     Detached,
+    /// Rows of an embedded store are damaged on the node's disk: resume it, which fills it from the log again.
+    Damaged,
 }
 
 impl StorePushState {
@@ -126,6 +128,7 @@ impl StorePushState {
             StorePushState::BackingOff => "backing_off",
             StorePushState::Stopped => "stopped",
             StorePushState::Detached => "detached",
+            StorePushState::Damaged => "damaged",
         }
     }
 }

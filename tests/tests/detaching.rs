@@ -28,6 +28,8 @@ const FROM: u64 = 1000;
 struct Played {
     replica: Replica<Numbered, Native, Inline>,
     now: Now,
+    /// Whether the embedded store is damaged, and needs its whole log to be filled again.
+    needs_all: bool,
 }
 
 impl Played {
@@ -83,7 +85,7 @@ impl Played {
             },
         };
         let now = Now { monotonic: Duration::from_secs(1), unix_us: 1_000_000 };
-        Played { replica: Replica::new(start, now), now }
+        Played { replica: Replica::new(start, now), now, needs_all: false }
     }
 
     fn step(&mut self, event: Event<Numbered>) -> Vec<ControlChange> {
@@ -116,7 +118,16 @@ impl Played {
     /// Raises the quota's bound to `bound` while the copy is broken. Returns whether the log is retained for it.
     fn keeps_log_at(&mut self, bound: u64) -> bool {
         let complaint = Some("no space".to_owned());
-        self.replica.step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint, opens_at: None }, self.now);
+        self.replica.step(
+            Event::OverQuota {
+                store: STORE,
+                bound: Epoch(bound),
+                complaint,
+                opens_at: None,
+                needs_all: self.needs_all,
+            },
+            self.now,
+        );
         let mut kept = false;
         while let Some(effect) = self.replica.poll() {
             assert!(!matches!(effect, Effect::AppendControl(..)), "nothing is proposed");
@@ -134,7 +145,13 @@ impl Played {
     /// Raises the quota's bound to `bound`. Returns whether the replica proposes to detach the store.
     fn detaches_at(&mut self, bound: u64) -> bool {
         match self
-            .step(Event::OverQuota { store: STORE, bound: Epoch(bound), complaint: None, opens_at: None })
+            .step(Event::OverQuota {
+                store: STORE,
+                bound: Epoch(bound),
+                complaint: None,
+                opens_at: None,
+                needs_all: self.needs_all,
+            })
             .as_slice()
         {
             [] => false,
@@ -212,6 +229,29 @@ fn the_log_waits_for_whole_copies_of_others_instead_of_a_broken_one_and_keeps_wh
     assert!(!played.keeps_log_at(FROM) && played.waits_for() == FROM);
     played.reports(PushReport { rewound: Some(Lsn(10)), ..PushReport::default() });
     assert_eq!(played.waits_for(), 499, "it was repaired");
+}
+
+#[test]
+fn a_damaged_store_that_needs_its_whole_log_is_detached_by_its_quota_whatever_it_applies() {
+    let mut played = Played::embedded(1);
+    played.reports(PushReport { opened: true, rewound: Some(Lsn(50)), damaged: true, ..PushReport::default() });
+    assert!(!played.detaches_at(FROM), "the log cannot fill it again, so it holds nothing back");
+    played.needs_all = true;
+    assert!(played.detaches_at(600));
+}
+
+#[test]
+fn the_log_waits_for_whole_copies_of_others_instead_of_a_damaged_one_that_applies_on() {
+    let mut played = Played::embedded(3);
+    played.needs_all = true;
+    played.reports(PushReport { opened: true, rewound: Some(Lsn(50)), damaged: true, ..PushReport::default() });
+    assert!(played.keeps_log_at(600), "nobody has told of a copy");
+    played.told(2, 20);
+    assert!(!played.keeps_log_at(600) && played.waits_for() == FROM - 1, "node 2 has it");
+    played.reports(PushReport { acked: Some(Lsn(50)), ..PushReport::default() });
+    assert_eq!(played.waits_for(), FROM - 1, "what this node flushes does not replace the damaged rows");
+    played.reports(PushReport { opened: true, rewound: Some(Lsn(50)), ..PushReport::default() });
+    assert_eq!(played.waits_for(), FROM, "it was filled again");
 }
 
 #[test]

@@ -244,6 +244,7 @@ func (e StoreExistence) Valid() bool {
 // Defines values for StorePushState.
 const (
 	StorePushStateBackingOff StorePushState = "backing_off"
+	StorePushStateDamaged    StorePushState = "damaged"
 	StorePushStateDetached   StorePushState = "detached"
 	StorePushStateLogOnly    StorePushState = "log_only"
 	StorePushStateRunning    StorePushState = "running"
@@ -254,6 +255,8 @@ const (
 func (e StorePushState) Valid() bool {
 	switch e {
 	case StorePushStateBackingOff:
+		return true
+	case StorePushStateDamaged:
 		return true
 	case StorePushStateDetached:
 		return true

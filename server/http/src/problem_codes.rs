@@ -104,6 +104,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("storage_behind_log", 422, "the storage needs records that the log no longer has"),
     ("storage_refuses", 422, "the storage refuses the adaptor's requests, or follows another log"),
     ("store_declared", 422, "only a tracked store takes imported versions"),
+    ("store_damaged", 422, "the rows of the embedded store are damaged, and the log no longer has them: see `detail`"),
     ("store_detached", 422, "nothing is pushed to the store; attach it. 503 for a Begin or read that names it"),
     ("store_embedded", 422, "an embedded store has no rows but those of its log"),
     ("store_has_imported_rows", 422, "a store with imported rows cannot become an embedded one"),

@@ -111,9 +111,16 @@ pub fn open(dir: &Path, options: &LogOptions) -> Result<Opened, LogError> {
 /// Returns whether a directory contains a log.
 ///
 /// # Errors
-/// If that cannot be determined, or the log was not written by this release.
+/// If that cannot be determined, the log was not written by this release, or its identity file is missing.
 pub fn exists(dir: &Path) -> Result<bool, LogError> {
-    Identity::load(&RealFiles, dir).map(|found| found.is_some())
+    if Identity::load(&RealFiles, dir)?.is_some() {
+        return Ok(true);
+    }
+    if holds_entries(&RealFiles, dir)? {
+        Err(LogError::damaged(dir, "its identity file is missing"))
+    } else {
+        Ok(false)
+    }
 }
 
 /// Opens the log in `dir` on the given disk, creating it on first use.

@@ -98,6 +98,7 @@ impl NodeApi for NodeService {
             reasons.push(which);
         }
         reasons.extend(self.push_problems(names_stores));
+        reasons.extend(self.damages(names_stores));
         let full = self.disk.full();
         let takes_commits = self.shared.view.takes_commits() && self.configured.load(Ordering::Relaxed);
         let alone = self.joined.is_some() && !takes_commits;

@@ -24,8 +24,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
@@ -83,8 +83,9 @@ struct Shared {
     /// Last record in the runs.
     flushed: watch::Sender<Lsn>,
     stop: AtomicBool,
-    /// Damage found by a reader is noted in the directory, since the store was opened or earlier.
-    is_damaged: AtomicBool,
+    /// Damage that a reader has found, since the store was opened or earlier.
+    damage: OnceLock<String>,
+    /// Whether damage found since the store was opened is noted in the directory.
     damage_noted: AtomicBool,
 }
 
@@ -216,7 +217,7 @@ impl EmbeddedStore {
             work_changed: Condvar::new(),
             flushed: watch::Sender::new(applied.lsn),
             stop: AtomicBool::new(false),
-            is_damaged: AtomicBool::new(dir.join(DAMAGED).exists()),
+            damage: EmbeddedStore::damage_in(dir).map(OnceLock::from).unwrap_or_default(),
             damage_noted: AtomicBool::new(false),
         });
         let (applier, skipped) = (Mutex::default(), Mutex::default());
@@ -244,9 +245,10 @@ impl EmbeddedStore {
         fs::read_to_string(dir.join(DAMAGED)).ok()
     }
 
-    /// Returns whether a file of the store was found damaged since it was last rebuilt.
-    pub(crate) fn is_damaged(&self) -> bool {
-        self.shared.is_damaged.load(Ordering::Relaxed)
+    /// Returns the damage that a reader has found since the store was last rebuilt, if any.
+    #[must_use]
+    pub fn damage(&self) -> Option<&str> {
+        self.shared.damage.get().map(String::as_str)
     }
 
     /// Sets the files of a closed store in `dir` aside, so that it can be rebuilt from the beginning of its log.
@@ -473,7 +475,7 @@ impl Shared {
                  `tribunal store resume`{}",
                 noted.unwrap_or_default()
             );
-            self.is_damaged.store(true, Ordering::Relaxed);
+            self.damage.get_or_init(|| text.clone());
             // Wakes the follower, which reports it.
             self.flushed.send_modify(|_| ());
         }

@@ -139,6 +139,8 @@ pub enum Event<W: Waiters> {
         complaint: Option<String>,
         /// While an embedded store is being opened, the last record that its rows reflect; otherwise `None`.
         opens_at: Option<Lsn>,
+        /// Whether an embedded store is damaged and needs its whole log, whatever it has applied.
+        needs_all: bool,
     },
     /// No other event since the last one, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has come.
     Tick,

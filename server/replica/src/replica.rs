@@ -307,8 +307,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             Event::Pushed { store, generation, report } => self.push_reported(store, generation, report),
             Event::PushesReported { from, stores } => self.pushes_told(from, &stores),
             Event::Propose(change) => self.propose_control(change, None),
-            Event::OverQuota { store, bound, complaint, opens_at } => {
-                self.over_quota(store, bound, complaint, opens_at)
+            Event::OverQuota { store, bound, complaint, opens_at, needs_all } => {
+                self.over_quota(store, bound, complaint, opens_at, needs_all)
             }
             Event::Tick => {
                 self.seal_if_due();

@@ -39,8 +39,8 @@ struct StoreWatch {
     detaching: bool,
     /// On-disk positions of the other members' copies of an embedded store, and the times of their reports.
     copies: BTreeMap<NodeId, (Lsn, Duration)>,
-    /// Until this node's copy is opened again or reports, the log waits for the other members' copies instead, which
-    /// have everything up to this epoch.
+    /// Until this node's copy is opened again, or reports undamaged, the log waits for the other members' copies
+    /// instead, which have everything up to this epoch.
     left_out: Option<Epoch>,
 }
 
@@ -117,7 +117,10 @@ impl StoreWatches {
             watch.watermark = true;
             watch.told = None;
             watch.stopped = false;
-            watch.left_out = None;
+            // A damaged copy reports what it applies, not what it has.
+            if !watch.damaged {
+                watch.left_out = None;
+            }
         }
     }
 

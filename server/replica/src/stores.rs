@@ -129,10 +129,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         bound: Epoch,
         complaint: Option<String>,
         opens_at: Option<Lsn>,
+        needs_all: bool,
     ) {
         let now = self.now.monotonic;
         let Some(declared) = self.replicated.stores().store(store) else { return };
-        let applied = self.visibility.applied(store);
+        let applied = if needs_all { Epoch(0) } else { self.visibility.applied(store) };
         let is_elsewhere = declared.pusher.is_some_and(|pusher| pusher.node != self.group.node);
         if declared.detached.is_some() || is_elsewhere || applied >= bound {
             return;
@@ -144,8 +145,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         } else {
             self.watches.exceeds(store, bound)
         };
-        // An embedded store flushes on request, which the same truncation sends; unless it is broken.
-        let may_flush = || embedded && self.watches.is_known(store);
+        // An embedded store flushes on request, which the same truncation sends; unless it is broken. Nothing that a
+        // damaged one flushes shortens its part of the log.
+        let may_flush = || embedded && !needs_all && self.watches.is_known(store);
         if !may_detach || may_flush() && !self.watches.fails_to_flush(store, applied, now) {
             return;
         }

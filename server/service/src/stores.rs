@@ -92,12 +92,20 @@ pub enum PushState {
     Stopped,
     /// The storage lagged too far, so the log no longer retains records for it.
     Detached,
+    /// Rows of an embedded store are damaged on the disk; it applies records, and the other rows can be read.
+    Damaged,
 }
 
 impl PushState {
     /// All states.
-    pub const ALL: [PushState; 5] =
-        [PushState::LogOnly, PushState::Running, PushState::BackingOff, PushState::Stopped, PushState::Detached];
+    pub const ALL: [PushState; 6] = [
+        PushState::LogOnly,
+        PushState::Running,
+        PushState::BackingOff,
+        PushState::Stopped,
+        PushState::Detached,
+        PushState::Damaged,
+    ];
 
     /// Returns the state's name in the API.
     #[must_use]
@@ -108,6 +116,7 @@ impl PushState {
             PushState::BackingOff => "backing_off",
             PushState::Stopped => "stopped",
             PushState::Detached => "detached",
+            PushState::Damaged => "damaged",
         }
     }
 }

@@ -1560,7 +1560,7 @@ export interface components {
          * @description What the push to a storage is doing.
          * @enum {string}
          */
-        StorePushState: "log_only" | "running" | "backing_off" | "stopped" | "detached";
+        StorePushState: "log_only" | "running" | "backing_off" | "stopped" | "detached" | "damaged";
         /** @description Outcome of a transaction. `status` determines which fields are present. */
         TxnOutcome: {
             /** @description With `ack: applied`: whether every store had applied it in time. */

@@ -153,6 +153,7 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
                 PushState::BackingOff => StorePushState::BackingOff,
                 PushState::Stopped => StorePushState::Stopped,
                 PushState::Detached => StorePushState::Detached,
+                PushState::Damaged => StorePushState::Damaged,
             },
             node: status.pushed_by.map(|node| node.0),
             lag_ms: status.lag_ms.to_string(),

@@ -145,7 +145,13 @@ impl FirstStart {
     /// Applies the content of a note.
     fn follow(&mut self, text: &str) -> Result<(), String> {
         let (file, began) = (self.file.display(), &self.founders);
-        let damaged = || format!("{file} cannot be read: restore it with the data directory that it belongs to");
+        let damaged = || {
+            format!(
+                "{file} cannot be read: it is damaged. A member of a cluster is not restored from a backup, which could take back \
+                 what it has voted and acknowledged: remove this node (`tribunal cluster remove`) and add a new one (`tribunal \
+                 cluster add`). Keep the directory until then"
+            )
+        };
         let mut lines = text.strip_prefix(HEADING).ok_or_else(damaged)?.lines().skip(1);
         let mut after = |name| lines.next().and_then(|line| line.strip_prefix(name)).ok_or_else(damaged);
         let (nodes, word) = (after("nodes ")?, after("stage ")?);
@@ -404,7 +410,11 @@ mod tests {
         assert!(refused.contains("`cluster.founders` to [1, 2]") && refused.contains("delete"), "{refused}");
         for damaged in ["?", "", "tribunal member 1\nnodes 1\nstage claims x\n", "tribunal member 1\nnodes 1\n"] {
             std::fs::write(dir.path().join("member"), damaged).unwrap();
-            assert!(read(dir.path(), 1, false).unwrap_err().contains("cannot be read"), "{damaged}");
+            let refused = read(dir.path(), 1, false).unwrap_err();
+            assert!(
+                refused.contains("cannot be read") && refused.contains("tribunal cluster remove"),
+                "{damaged}: {refused}"
+            );
         }
         let other = tempfile::tempdir().unwrap();
         assert_eq!(read(other.path(), 3, true).unwrap().stage(), Stage::Member, "a history");

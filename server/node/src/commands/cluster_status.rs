@@ -57,7 +57,7 @@ pub fn run(flags: &ClusterStatus) -> Result<ExitCode, String> {
     if flags.target.json {
         out!("{}", serde_json::to_string(&report).map_err(|error| error.to_string())?);
     } else {
-        report.print();
+        report.print(&flags.target.as_flags());
     }
     Ok(report.exit_code())
 }
@@ -286,12 +286,17 @@ impl Report {
             members.filter(|other| is_member(other)).filter(|other| answers.iter().all(|info| info.node != other.node));
         // One of the nodes that do not answer may be it.
         let unasked: Vec<_> = missing.collect();
-        if unasked.len() > asked.len() - answers.len() {
-            let names: Vec<u16> = unasked.iter().map(|other| other.node).collect();
-            problems.push(format!(
-                "not asked: node {}; list the URLs of all nodes in --url, separated by commas",
-                list(&names)
-            ));
+        let unanswered = asked.len() - answers.len();
+        if unasked.len() > unanswered {
+            let names = list(&unasked.iter().map(|other| other.node).collect::<Vec<_>>());
+            let missing = unasked.len() - unanswered;
+            let which = if unanswered == 0 {
+                format!("not asked: node {names}")
+            } else {
+                // The URLs without an answer are those of the others.
+                format!("not asked: {missing} of the nodes {names}")
+            };
+            problems.push(format!("{which}; list the URLs of all nodes in --url, separated by commas"));
         }
         if let Some(hint) = best.and_then(|best| about_url(best, &unasked, &answers)) {
             let silent = asked.iter().filter_map(|one| Some((one.url.as_str(), one.answer.as_ref().err()?)));
@@ -341,7 +346,8 @@ impl Report {
         ExitCode::from(if self.well { 0 } else { 1 + u8::from(is_answered) })
     }
 
-    fn print(&self) {
+    /// `flags` are those with which other commands reach the same nodes.
+    fn print(&self, flags: &str) {
         match &self.cluster {
             Some(name) => out!("cluster {name}"),
             None if self.nodes.iter().any(|node| node.answers) => out!("a node that runs alone"),
@@ -384,7 +390,10 @@ impl Report {
                     );
                 }
                 NodeStage::Drained => {
-                    out!("\nnode {node} is drained, until {} cluster resume {node}", crate::commands::cli::program());
+                    out!(
+                        "\nnode {node} is drained, until {} cluster resume {node}{flags}",
+                        crate::commands::cli::program()
+                    );
                 }
                 NodeStage::Leaving if self.silent.is_empty() => out!("\nnode {node} is being removed"),
                 NodeStage::Leaving => {
@@ -627,6 +636,10 @@ mod tests {
         assert_eq!(one_gone[1], (Some(2), Some("http://gone".into()), false, vec![2]));
         let two_gone = rows(&[answer(1, 7, Some("d")), lost("http://gone"), lost("http://lost")]);
         assert_eq!(two_gone.iter().map(|row| row.0).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
+        // Nothing shows which of the two the URL is of.
+        let one_asked = fault(&[answer(1, 7, Some("d")), lost("http://gone")]);
+        assert!(one_asked.contains("not asked: 1 of the nodes 2, 3; list"), "{one_asked}");
+        assert!(!one_asked.contains("not asked: node"), "{one_asked}");
         assert_eq!(rows(&[lost("http://gone"), lost("http://lost")]).len(), 2, "nobody tells which nodes there are");
         // A node that lags too far for its digest to be compared is not known to differ.
         assert_eq!(Report::of(&all(answer(3, 1, None))).digests, "unknown");

@@ -9,7 +9,6 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::JsonFields;
 
-use crate::cluster::first_start;
 use crate::cluster::links;
 use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::{Lag, pulling};
@@ -91,11 +90,10 @@ fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String
     crate::memory::use_small_pages();
     // Before the first file: a log may have many.
     crate::descriptors::raise_limit();
-    let was_removed = first_start::is_removed(&config.data);
     match run_until_stopped(config.clone(), with_kv) {
-        // The operator requested this, so it is no failure: a supervisor that restarts failed processes must leave the
-        // node stopped.
-        Err(reason) if !was_removed && reason == REMOVED => {
+        // The operator requested this, so it is no failure, now or at a later start: a supervisor that restarts failed
+        // processes must leave the node stopped.
+        Err(reason) if reason == REMOVED => {
             tracing::warn!("{reason}");
             Ok(())
         }

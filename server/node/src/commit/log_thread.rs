@@ -295,8 +295,8 @@ fn compact_control(log: &mut DiskLog) -> Result<(), LogError> {
 /// their quota.
 fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], context: &LogThreadContext) {
     let bound = log.held_back_below(context.quota).min(below);
-    for (store, _) in applied.iter().filter(|(_, applied)| *applied < bound) {
-        let _ = context.events.send(Message::OverQuota(*store, bound));
+    for (store, _) in needed_by_each(applied, &(context.awaited)()).filter(|(_, needed)| *needed < bound) {
+        let _ = context.events.send(Message::OverQuota(store, bound));
     }
     applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
 }
@@ -314,7 +314,8 @@ fn truncate(
         // The next image retries.
         return Ok(());
     };
-    let stores = needed_by_stores(below, applied, (context.awaited)());
+    let awaited = (context.awaited)();
+    let stores = needed_by_each(applied, &awaited).map(|(_, needed)| needed).fold(below, Epoch::min);
     // A consumer's offset retains the log beyond its age, but not beyond its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
     let below = stores.min(readers);
@@ -325,12 +326,17 @@ fn truncate(
     log.truncate(below)
 }
 
-/// Returns the first epoch at or below `below` that a store still needs. Entries in `applied` may predate the opening
-/// of a store that was declared embedded, or rebuilt, so `awaited` counts too.
-fn needed_by_stores(below: Epoch, applied: &[(StoreId, Epoch)], awaited: Vec<(StoreId, Epoch)>) -> Epoch {
-    let is_waited_for = |store| applied.iter().any(|(known, _)| *known == store);
-    let awaited = awaited.into_iter().filter(|(store, _)| is_waited_for(*store));
-    applied.iter().copied().chain(awaited).map(|(_, needed)| needed).fold(below, Epoch::min)
+/// Returns the stores that the log waits for, each with an epoch below which it needs nothing. Entries in `applied` may
+/// predate the opening of a store that was declared embedded, or rebuilt, and the damage of another one, so `awaited`
+/// counts too.
+fn needed_by_each(
+    applied: &[(StoreId, Epoch)],
+    awaited: &[(StoreId, Epoch)],
+) -> impl Iterator<Item = (StoreId, Epoch)> {
+    applied.iter().map(|&(store, applied)| {
+        let own = awaited.iter().filter(|(of, _)| *of == store).map(|(_, needed)| *needed);
+        (store, own.fold(applied, Epoch::min))
+    })
 }
 
 fn store_image(
@@ -429,12 +435,38 @@ mod tests {
         let applied = [(StoreId(1), Epoch(7)), (StoreId(2), Epoch(9))];
         let needed = |awaited: &[(u32, u64)]| {
             let awaited = awaited.iter().map(|(store, epoch)| (StoreId(*store), Epoch(*epoch)));
-            needed_by_stores(Epoch(8), &applied, awaited.collect()).0
+            let awaited: Vec<(StoreId, Epoch)> = awaited.collect();
+            needed_by_each(&applied, &awaited).map(|(_, needed)| needed.0).fold(8, u64::min)
         };
         assert_eq!(needed(&[]), 7);
         assert_eq!(needed(&[(2, 3)]), 3);
         assert_eq!((needed(&[(1, 8)]), needed(&[(2, 11)])), (7, 7), "it has caught up");
         assert_eq!(needed(&[(3, 1)]), 7, "the log does not wait for it: it was detached");
+    }
+
+    #[test]
+    fn a_store_that_needs_more_than_it_has_applied_is_over_its_quota_by_that() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Parts { queue, jobs, mut context, .. } = parts(dir.path());
+        let (events, told) = unbounded();
+        context.events = events;
+        context.quota = HoldBack { age_ms: 0, bytes: 0 };
+        context.awaited = Box::new(|| vec![(StoreId(1), Epoch(0))]);
+        queue.send(Job::Truncate {
+            below: Epoch(1),
+            applied: vec![(StoreId(1), Epoch(9)), (StoreId(2), Epoch(9))],
+            ask_stores: true,
+        });
+        queue.send(Job::Stop);
+        run(&jobs, &context);
+        let over: Vec<StoreId> = told
+            .try_iter()
+            .filter_map(|message| match message {
+                Message::OverQuota(store, _) => Some(store),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(over, [StoreId(1)]);
     }
 
     #[test]

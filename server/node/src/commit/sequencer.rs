@@ -240,8 +240,8 @@ impl Sequencer {
                 self.step(Event::Pushed { store, generation, report: reports.take() });
             }
             Message::OverQuota(store, bound) => {
-                let LaggingPush { complaint, opens_at } = (self.state.lagging)(store);
-                self.step(Event::OverQuota { store, bound, complaint, opens_at });
+                let LaggingPush { complaint, opens_at, needs_all } = (self.state.lagging)(store);
+                self.step(Event::OverQuota { store, bound, complaint, opens_at, needs_all });
             }
             Message::Compact(groups) => {
                 groups.into_iter().for_each(|(group, upto)| self.bring(Input::Compact { group, upto }));

@@ -39,6 +39,8 @@ pub struct LaggingPush {
     pub complaint: Option<String>,
     /// The last record reflected in an embedded store's rows while it is being opened; `None` if it is not.
     pub opens_at: Option<Lsn>,
+    /// Whether an embedded store is damaged, and holds back the whole log to be filled from it again.
+    pub needs_all: bool,
 }
 
 /// Carries out the effect of a control entry outside the sequencer.

@@ -35,6 +35,27 @@ pub fn way_out(is_member: bool) -> &'static str {
     if is_member { COPY } else { RESTORE }
 }
 
+/// Describes damage in an open store whose log begins at `oldest`, with its remedy.
+#[must_use]
+pub fn damage_told(damage: &str, oldest: Lsn, is_member: bool) -> String {
+    if oldest == Lsn(1) {
+        let here = if is_member { " at this node" } else { "" };
+        return format!(
+            "the embedded store is damaged ({damage}). The log still has all of its records: `tribunal store resume`{here} \
+             fills the store from it again, and so does a restart"
+        );
+    }
+    format!(
+        "the embedded store is damaged ({damage}). {}; its intact rows can be read",
+        cannot_refill(oldest, is_member)
+    )
+}
+
+/// Describes why the log cannot fill a store, and the remedy.
+fn cannot_refill(oldest: Lsn, is_member: bool) -> String {
+    format!("The log begins at LSN {oldest}, so the store cannot be filled from it again: {}", way_out(is_member))
+}
+
 /// Opens the store in `dir`, rebuilding it from `log` if necessary. `truncation` is held while the log is truncated.
 ///
 /// # Errors
@@ -52,8 +73,12 @@ pub fn open<'a>(
         Ok(store) => match (difference(&store, spec, &**log)?, EmbeddedStore::damage_in(dir)) {
             (Some(difference), _) => difference,
             (None, Some(damage)) if log.oldest(spec.id) == Lsn(1) => damage,
-            // Without a complete log, the rest of a damaged store is better than nothing.
-            (None, _) => {
+            (None, damage) => {
+                // Without a complete log, the rest of a damaged store is better than nothing.
+                if let Some(damage) = damage {
+                    let reason = damage_told(&damage, log.oldest(spec.id), is_member);
+                    tracing::error!(store = spec.name, store_id = spec.id.0, reason, "some rows cannot be read");
+                }
                 if let Err(error) = name_log(&store, log.id()) {
                     tracing::warn!(
                         store = spec.name,
@@ -70,10 +95,7 @@ pub fn open<'a>(
     let not_truncated = truncation.lock();
     let oldest = log.oldest(spec.id);
     if oldest > Lsn(1) {
-        return Err(format!(
-            "{wrong}. Its log begins at LSN {oldest}, so the store cannot be filled from it again: {}",
-            way_out(is_member)
-        ));
+        return Err(format!("{wrong}. {}", cannot_refill(oldest, is_member)));
     }
     let aside = EmbeddedStore::set_aside(dir).map_err(|error| error.to_string())?;
     tracing::warn!(

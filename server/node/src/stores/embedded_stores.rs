@@ -70,21 +70,33 @@ impl EmbeddedStores {
         Arc::clone(&self.truncation)
     }
 
-    /// Returns the open stores that the log waits for, each with the first epoch that its disk lacks. May read the
-    /// disk.
+    /// Returns the stores that the log waits for, each with the first epoch that its disk lacks: an open one since its
+    /// last flush, a damaged one everything, as long as the log can still fill it. May read the disk.
     pub fn awaited(&self) -> Vec<(StoreId, Epoch)> {
-        let awaited: Vec<(StoreId, Lsn)> = {
+        let awaited: Vec<(StoreId, Option<Arc<EmbeddedStore>>)> = {
             let places = self.places.lock();
-            let open = places.by_store.iter().filter(|(_, place)| place.awaited);
-            open.filter_map(|(id, place)| Some((*id, place.open.as_ref()?.flushed()))).collect()
+            let awaited = places.by_store.iter().filter(|(_, place)| place.awaited);
+            awaited.map(|(id, place)| (*id, place.open.clone())).collect()
+        };
+        let has = |(store, open): (StoreId, Option<Arc<EmbeddedStore>>)| match open {
+            Some(open) if open.damage().is_none() => Some((store, open.flushed())),
+            // It is closed for a moment, to be rebuilt.
+            None if EmbeddedStore::damage_in(&self.dir(store)).is_none() => None,
+            _ => Some((store, Lsn(0))),
         };
         // Only the log is consulted, which finds a record without a scan: an epoch that it does not contain yet cannot be
         // truncated.
-        let lacked = |(store, flushed)| match self.records.log.locate(store, flushed) {
+        let lacked = |(store, has)| match self.records.log.locate(store, has) {
             Ok(Located::Epoch(epoch)) => Some((store, epoch)),
             Ok(Located::Head | Located::Truncated { .. }) | Err(_) => None,
         };
-        awaited.into_iter().filter_map(lacked).collect()
+        awaited.into_iter().filter_map(has).filter_map(lacked).collect()
+    }
+
+    /// Returns why an open store is damaged, and what repairs it.
+    pub fn damage_of(&self, store: StoreId) -> Option<String> {
+        let open = self.get(store)?;
+        Some(embedded_files::damage_told(open.damage()?, self.records.oldest(store), self.records.member.is_some()))
     }
 
     /// Records that the log waits for other members' copies instead of this one, whatever it needs.
@@ -303,7 +315,9 @@ mod tests {
             "its first record is of that epoch, and is in memory at best"
         );
         assert_eq!(stores.close(STORE), Ok(()));
+        assert_eq!(stores.awaited(), []);
         std::fs::write(stores.dir(STORE).join("damaged"), "a planted damage").expect("writes");
+        assert_eq!(stores.awaited(), [(STORE, Epoch(2))], "it is closed to be rebuilt");
         let truncation = stores.truncation();
         let truncates = truncation.lock();
         let opens = thread::spawn({

@@ -12,7 +12,7 @@ use tribunal_member::Frame;
 use tribunal_push::AttachRefusal;
 use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_types::limits::SKIPS_PER_STORE_MAX;
-use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, NodeStage, Skip, StoreId};
+use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, NodeStage, Skip, StoreId, StoreSpec};
 
 use crate::cluster::links;
 use crate::commit::message::Message;
@@ -71,7 +71,9 @@ impl NodeService {
             let Ok(status) = self.standing(store.spec.id) else { continue };
             // The pushing node reports this.
             let elsewhere = self.is_elsewhere(status.pushed_by);
-            if !elsewhere && needs_attention(status.push, store.spec.is_embedded()) {
+            // That is a reason of its own.
+            let damaged = status.push == PushState::Damaged;
+            if !elsewhere && !damaged && needs_attention(status.push, store.spec.is_embedded()) {
                 let of = self.shown_store(&store.spec);
                 problems.push(format!("the push to store {of} is {}; see `tribunal store ls`", status.push.name()));
             }
@@ -83,10 +85,40 @@ impl NodeService {
         problems
     }
 
+    /// Returns a reason for each embedded store with damaged rows; only their count if `names_stores` is false.
+    pub(crate) fn damages(&self, names_stores: bool) -> Vec<String> {
+        let stores = self.stores.all().into_iter().map(|store| store.spec).filter(StoreSpec::is_embedded);
+        let is_damaged = |spec: &StoreSpec| self.pushes.status(spec.id).state == PushState::Damaged;
+        let damaged: Vec<StoreSpec> = stores.filter(is_damaged).collect();
+        if !names_stores && !damaged.is_empty() {
+            return vec![format!("{} embedded stores are damaged; an operator's key shows which", damaged.len())];
+        }
+        let named = damaged.iter().map(|spec| {
+            format!(
+                "the embedded store {} is damaged on this node's disk; see `tribunal store ls`",
+                self.shown_store(spec)
+            )
+        });
+        named.collect()
+    }
+
+    /// Returns why the log of a node that runs alone cannot repair a damaged embedded store, if so.
+    fn beyond_repair(&self, store: StoreId) -> Option<String> {
+        if self.joined.is_some() || self.records.oldest(store) == Lsn(1) {
+            return None;
+        }
+        let push = self.pushes.status(store);
+        // Without its note on the disk, the damaged files were replaced.
+        push.last_error.filter(|_| push.state == PushState::Damaged && self.pushes.damage_on_disk(store).is_some())
+    }
+
     fn way_out(&self, detachment: &Detachment) -> String {
         let Detachment { store, at, acked, reason, .. } = detachment;
         let oldest = self.records.oldest(*store);
-        let go_on = if acked.next() >= oldest {
+        let damage = || self.pushes.damage_on_disk(*store).filter(|_| oldest > Lsn(1));
+        let go_on = if let Some(damage) = damage() {
+            format!("it is damaged ({damage}), and attached as it is, it has only its intact rows")
+        } else if acked.next() >= oldest {
             "repair the storage and attach the store: the log still has every record that it needs".to_owned()
         } else {
             format!(
@@ -119,6 +151,9 @@ impl NodeService {
                 Ok(())
             }
             _ => {
+                if let Some(reason) = self.beyond_repair(store) {
+                    return Err(mistake("store_damaged", reason));
+                }
                 self.pushes.resume(store).await.map_err(|detail| ServiceError::Unavailable { detail })?;
                 self.pushes.tried(store).await;
                 Ok(())
@@ -281,14 +316,15 @@ fn shown_lag_ms(state: PushState, has_all: bool, told_ms: u64, age_ms: impl FnOn
         PushState::LogOnly => 0,
         // Nothing is pushed, so no push can report since when it lags.
         PushState::Stopped | PushState::Detached => age_ms().max(1),
-        PushState::Running | PushState::BackingOff => told_ms.max(1),
+        PushState::Running | PushState::BackingOff | PushState::Damaged => told_ms.max(1),
     }
 }
 
 /// Returns whether a push needs an operator. An external storage may be away for a moment; an embedded store that waits
 /// cannot read the log, or write to the disk.
 fn needs_attention(push: PushState, embedded: bool) -> bool {
-    matches!(push, PushState::Stopped | PushState::Detached) || (embedded && push == PushState::BackingOff)
+    matches!(push, PushState::Stopped | PushState::Detached | PushState::Damaged)
+        || (embedded && push == PushState::BackingOff)
 }
 
 fn mistake(code: &'static str, detail: String) -> ServiceError {

@@ -456,10 +456,15 @@ impl Pushes {
             State::Broken(reason) => StorePush { last_error: Some(reason.clone()), ..state(PushState::Stopped) },
             State::Running(running) => {
                 let status = running.handle.status();
+                let error = status.last_error.as_ref().map(|error| self.with_way_out(&entry.store.spec, error.clone()));
+                let (state, last_error) = match (shown(&status), self.embedded.damage_of(entry.store.spec.id)) {
+                    (PushState::Running, Some(damage)) => (PushState::Damaged, Some(damage)),
+                    (state, _) => (state, error),
+                };
                 StorePush {
-                    state: shown(&status),
+                    state,
                     lag_ms: status.lag_ms,
-                    last_error: status.last_error.map(|error| self.with_way_out(&entry.store.spec, error)),
+                    last_error,
                     poison: status.poison,
                     durability: status.durable,
                 }
@@ -498,7 +503,7 @@ impl Pushes {
     async fn resume_to_the_end(self: &Arc<Self>, store: StoreId) -> Result<(), String> {
         let this = Arc::clone(self);
         let looked = self.runtime.spawn_blocking(move || {
-            let damaged = EmbeddedStore::damage_in(&this.embedded.dir(store)).is_some();
+            let damaged = this.damage_on_disk(store).is_some();
             (damaged, this.is_embedded(store) && this.needs_copy(store, damaged))
         });
         let (damaged, needs_copy) = looked.await.unwrap_or_default();
@@ -513,7 +518,10 @@ impl Pushes {
             let stopped = |running: &Running| running.handle.status().activity == PushActivity::Stopped;
             match std::mem::replace(&mut entry.state, State::Starting) {
                 State::Broken(_) => Some((entry.store.clone(), entry.start, None)),
-                State::Running(running) if embedded && (damaged || stopped(&running)) => {
+                // Without its note on the disk, the damaged files were replaced.
+                State::Running(running)
+                    if embedded && (damaged || self.embedded.damage_of(store).is_some() || stopped(&running)) =>
+                {
                     let _ = running.stop.send(true);
                     Some((entry.store.clone(), entry.start, Some(running.task)))
                 }

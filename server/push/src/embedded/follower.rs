@@ -79,7 +79,7 @@ impl Follower {
                 Ok(at) => {
                     self.caught_up(at);
                     // Before its position: other nodes would rely on it.
-                    if self.store.is_damaged() && !std::mem::replace(&mut told_of_damage, true) {
+                    if self.store.damage().is_some() && !std::mem::replace(&mut told_of_damage, true) {
                         self.sink.damaged(self.id);
                     }
                     match reported.replace(on_disk) {

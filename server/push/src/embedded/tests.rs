@@ -416,7 +416,7 @@ async fn damage_that_a_reader_finds_is_reported_at_once_and_again_after_the_next
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        assert_eq!(usize::from(store.is_damaged()), known);
+        assert_eq!(usize::from(store.damage().is_some()), known);
         tokio::time::timeout(Duration::from_secs(60), follower.run(test))
             .await
             .expect("the follower reports the damage");

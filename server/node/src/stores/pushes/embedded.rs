@@ -40,7 +40,9 @@ impl Pushes {
             }
             _ => None,
         };
-        LaggingPush { complaint: self.state_of(entry).last_error, opens_at }
+        let needs_all = self.records.oldest(store) == Lsn(1)
+            && self.embedded.get(store).is_some_and(|open| open.damage().is_some());
+        LaggingPush { complaint: self.state_of(entry).last_error, opens_at, needs_all }
     }
 
     /// Returns whether only other members have the rows of an embedded store: they are broken here, and this node's log
@@ -63,6 +65,11 @@ impl Pushes {
             // Opening the store reports that.
             Err(_) => false,
         }
+    }
+
+    /// Returns the damage noted beside the files of an embedded store.
+    pub fn damage_on_disk(&self, store: StoreId) -> Option<String> {
+        EmbeddedStore::damage_in(&self.embedded.dir(store))
     }
 
     /// Returns the last record on disk in a store's files, which it may have from when it was embedded before; 0 without
@@ -95,7 +102,7 @@ impl Pushes {
             return Err(format!("its copy of the embedded store `{name}` is not open"));
         }
         let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match store.flushed_files() {
-            Ok(_) if EmbeddedStore::damage_in(&self.embedded.dir(id)).is_some() => {
+            Ok(_) if self.damage_on_disk(id).is_some() => {
                 Err(format!("its copy of the embedded store `{}` is damaged", self.name_of(id)))
             }
             Ok(files) => Ok((id, files)),
