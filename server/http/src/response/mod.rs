@@ -9,3 +9,4 @@ pub(crate) mod kept_body;
 pub(crate) mod pieces;
 pub mod problem;
 pub mod response_json;
+pub(crate) mod stream_room;
