@@ -1773,7 +1773,8 @@ type ClientInterface interface {
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 	// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
-	// the end with its reason.
+	// the end with its reason. A page of a stream that its client has not read counts towards the tenant's quota; if there is no
+	// room for the next one, the stream ends with the problem `quota_exceeded`.
 	//
 	// Corresponds with GET /v1/log (the `LogPull` operationId).
 	LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2185,7 +2186,8 @@ func (c *Client) PutConsumer(ctx context.Context, name string, body PutConsumerJ
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 // `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 // resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
-// the end with its reason.
+// the end with its reason. A page of a stream that its client has not read counts towards the tenant's quota; if there is no
+// room for the next one, the stream ends with the problem `quota_exceeded`.
 //
 // Corresponds with GET /v1/log (the `LogPull` operationId).
 func (c *Client) LogPull(ctx context.Context, params *LogPullParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4347,7 +4349,8 @@ type ClientWithResponsesInterface interface {
 	// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 	// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 	// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
-	// the end with its reason.
+	// the end with its reason. A page of a stream that its client has not read counts towards the tenant's quota; if there is no
+	// room for the next one, the stream ends with the problem `quota_exceeded`.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6912,7 +6915,8 @@ func (c *ClientWithResponses) PutConsumerWithResponse(ctx context.Context, name 
 // `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 // `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 // resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
-// the end with its reason.
+// the end with its reason. A page of a stream that its client has not read counts towards the tenant's quota; if there is no
+// room for the next one, the stream ends with the problem `quota_exceeded`.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -12,7 +12,7 @@ use axum::response::Response;
 use tokio::sync::Mutex;
 
 use tribunal_types::StoreSpec;
-use tribunal_types::limits::BODY_BYTES_MAX;
+use tribunal_types::limits::{BODY_BYTES_MAX, OPEN_RESPONSE_BYTES_MAX};
 
 use crate::authz::still_admitted;
 use crate::quota::{Permit, TenantQuota, Tenants};
@@ -36,6 +36,8 @@ pub struct RouterOptions {
     pub heartbeat: Duration,
     /// Quota of each tenant; `None` if callers need not authenticate.
     pub access: Option<TenantQuota>,
+    /// Bytes that the responses to all callers hold if they need not authenticate.
+    pub open_bytes_max: usize,
 }
 
 impl Default for RouterOptions {
@@ -45,6 +47,7 @@ impl Default for RouterOptions {
             debug_routes: false,
             heartbeat: Duration::from_secs(15),
             access: None,
+            open_bytes_max: OPEN_RESPONSE_BYTES_MAX,
         }
     }
 }
@@ -91,11 +94,11 @@ impl App {
     /// Builds the state with nothing in flight.
     #[must_use]
     pub fn new(service: Service, options: RouterOptions) -> App {
-        let unbounded = TenantQuota { requests_max: usize::MAX, bytes_max: usize::MAX };
+        let shared = TenantQuota { requests_max: usize::MAX, bytes_max: options.open_bytes_max };
         App {
             service: Arc::new(service),
             options,
-            tenants: Arc::new(Tenants::new(options.access.unwrap_or(unbounded))),
+            tenants: Arc::new(Tenants::new(options.access.unwrap_or(shared))),
             revoking: Arc::default(),
         }
     }

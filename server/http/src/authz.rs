@@ -7,7 +7,6 @@
 //! of a request is the caller's, regardless of the request's content ([`crate::request::caller::tenant`]).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::body::HttpBody;
@@ -22,6 +21,7 @@ use tribunal_types::{NamespaceId, Role, Roles};
 
 use crate::app::{App, ChecksCaller, Duplex, WholeBytes};
 use crate::listener::fast_path::STREAM;
+use crate::listener::open_connections::ConnectionTenant;
 use crate::quota::{Permit, body_bytes};
 use crate::request::caller::everybody;
 use crate::response::admitted_body::admitted;
@@ -75,6 +75,13 @@ fn waits_on(method: &Method, pattern: &str) -> bool {
     *method == Method::POST && pattern.starts_with("/v1/txns")
 }
 
+/// Returns whether a request only reads: its response may be dropped if there is no room for it.
+fn only_reads(method: &Method, pattern: &str) -> bool {
+    matches!(*method, Method::GET | Method::HEAD)
+        || *method == Method::POST
+            && matches!(pattern, "/v1/stores/{store}/rows/read" | "/v1/txns" | "/v1/txns/{txn_id}/validate")
+}
+
 /// Returns whether a request changes the configuration: operators look for it in the log. Keys log their own changes.
 fn changes_configuration(method: &Method, pattern: &str, need: Need) -> bool {
     let is_of_operators = match need {
@@ -121,12 +128,11 @@ pub(crate) fn asks_nobody(method: &Method, pattern: &str) -> bool {
     need(method, pattern) == Need::Nobody
 }
 
-/// Marks a request on a connection without an authenticated caller so far; the flag is set once a caller authenticates.
-#[derive(Clone, Debug)]
-pub(crate) struct Stranger(pub Arc<AtomicBool>);
-
 /// Interval at which the credential of a waiting caller is checked again.
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Retry delay for a caller whose key another node may have created, milliseconds.
+const UNKNOWN_KEY_RETRY_MS: u64 = 1_000;
 
 /// Returns whether a request decides a transaction. Once its body is complete, its caller gets the response, even if
 /// the credential is revoked meanwhile.
@@ -173,13 +179,13 @@ async fn while_admitted(app: &App, token: &str, response: impl Future<Output = R
 
 /// The layer. Passes a request on with its [`Principal`] in the extensions, or refuses it.
 pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let (need, waits_on, decides) = match request.extensions().get::<MatchedPath>() {
+    let (need, waits_on, decides, only_reads) = match request.extensions().get::<MatchedPath>() {
         Some(pattern) => {
             let (method, pattern) = (request.method(), pattern.as_str());
-            (need(method, pattern), waits_on(method, pattern), decides(method, pattern))
+            (need(method, pattern), waits_on(method, pattern), decides(method, pattern), only_reads(method, pattern))
         }
         // The route does not exist, which is no secret.
-        None => (Need::Nobody, false, true),
+        None => (Need::Nobody, false, true, false),
     };
     if need == Need::Nobody {
         return next.run(request).await;
@@ -193,8 +199,8 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         Ok(entered) => entered,
         Err(response) => return response,
     };
-    if let Some(Stranger(known)) = request.extensions_mut().remove() {
-        known.store(true, Ordering::Relaxed);
+    if let Some(tenant) = request.extensions_mut().remove::<ConnectionTenant>() {
+        tenant.set(principal.namespace);
     }
     request.extensions_mut().insert(Arc::clone(&principal));
     request.extensions_mut().insert(permit.room());
@@ -212,12 +218,12 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     });
     let answering = Answering { permit: Some(permit), waits_on: waits_on.then_some(&app.service) };
     let response = next.run(request);
-    let response = if decides { response.await } else { while_admitted(&app, &token, response).await };
+    let mut response = if decides { response.await } else { while_admitted(&app, &token, response).await };
     if let Some(change) = &mut change {
         change.status = Some(response.status());
     }
     drop(change);
-    let Some(permit) = answering.answered() else { return response };
+    let Some(mut permit) = answering.answered() else { return response };
     if let Some(duplex) = response.extensions().get::<Duplex>() {
         // The stream checks the credential itself, and ends with a problem. It also knows when everything it took in is
         // decided.
@@ -230,29 +236,69 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
     if is_as_good_as_sent(response.body()) {
         return response;
     }
-    let (response, permit) = counting(response, permit);
+    if !has_room(&mut response, &mut permit, only_reads) {
+        return no_room(&app);
+    }
     response.map(|body| admitted(body, permit, app.service, token))
 }
 
-/// Counts the response to a transaction as in flight until it is taken.
-pub(crate) fn until_taken(response: Response, permit: Permit) -> Response {
-    if is_as_good_as_sent(response.body()) {
+/// The layer without access control: everybody shares one quota, which bounds the memory of responses only.
+pub async fn bound_responses(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let Some(pattern) = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str) else {
+        return next.run(request).await;
+    };
+    if asks_nobody(request.method(), pattern) {
+        return next.run(request).await;
+    }
+    let only_reads = only_reads(request.method(), pattern);
+    let Some(mut permit) = app.tenants.enter(NamespaceId(0), 0) else { return no_room(&app) };
+    request.extensions_mut().insert(permit.room());
+    let mut response = next.run(request).await;
+    if response.extensions().get::<Duplex>().is_some() || is_as_good_as_sent(response.body()) {
         return response;
     }
-    let (response, permit) = counting(response, permit);
+    if !has_room(&mut response, &mut permit, only_reads) {
+        return no_room(&app);
+    }
     response.map(|body| keeping(body, permit))
 }
 
-/// Counts the bytes that a waiting response holds, as far as they are known, including its encoder's.
-fn counting(mut response: Response, mut permit: Permit) -> (Response, Permit) {
+/// Counts the response to a transaction as in flight until it is taken.
+pub(crate) fn until_taken(mut response: Response, mut permit: Permit) -> Response {
+    if is_as_good_as_sent(response.body()) {
+        return response;
+    }
+    let bytes = held_bytes(&mut response, &mut permit);
+    permit.add(bytes);
+    response.map(|body| keeping(body, permit))
+}
+
+/// Counts a waiting response. Returns false if the tenant has no room for it, and it may be dropped.
+fn has_room(response: &mut Response, permit: &mut Permit, only_reads: bool) -> bool {
+    let bytes = held_bytes(response, permit);
+    if only_reads {
+        return permit.try_add(bytes);
+    }
+    permit.add(bytes);
+    true
+}
+
+/// Returns the bytes that a waiting response holds, and keeps the reservation for its encoder. The chunks of a stream,
+/// whose size is not known, count themselves.
+fn held_bytes(response: &mut Response, permit: &mut Permit) -> usize {
     let encoder = response.extensions_mut().remove::<EncoderRoom>();
     if let Some(EncoderRoom(reserved)) = encoder.filter(|_| response.headers().contains_key(CONTENT_ENCODING)) {
         permit.keep(reserved);
     }
     let before_compression = response.extensions().get::<WholeBytes>().map(|whole| whole.0);
     let bytes = before_compression.or_else(|| response.body().size_hint().exact()).unwrap_or(0);
-    permit.add(usize::try_from(bytes).unwrap_or(usize::MAX));
-    (response, permit)
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Returns the response to a request for which the quota has no room.
+fn no_room(app: &App) -> Response {
+    let error = ServiceError::QuotaExceeded { retry_after_ms: app.service.txns.retry_after_ms() };
+    ProblemResponse::of_service(error, &app.service.stores.catalog()).into_response()
 }
 
 /// The permit of a request that is being answered. If the request is dropped first (its caller has disconnected), its
@@ -317,10 +363,7 @@ async fn enter(
     if !allowed {
         return Err(forbidden(need, &principal).into_response());
     }
-    let Some(permit) = app.tenants.enter(principal.namespace, body_bytes) else {
-        let error = ServiceError::QuotaExceeded { retry_after_ms: app.service.txns.retry_after_ms() };
-        return Err(ProblemResponse::of_service(error, &app.service.stores.catalog()).into_response());
-    };
+    let Some(permit) = app.tenants.enter(principal.namespace, body_bytes) else { return Err(no_room(app)) };
     Ok((principal, permit))
 }
 
@@ -330,11 +373,22 @@ async fn enter(
 async fn principal(app: &App, token: &str) -> Result<Arc<Principal>, ProblemResponse> {
     let node = &app.service.node;
     match app.service.keys.authenticate(token) {
-        Err(reason) if reason.is_unknown && app.catches_up().await? => {}
+        Err(reason) if reason.is_unknown && catches_up(app).await? => {}
         Ok(_) if !node.has_caught_up() && node.catch_up().await.is_ok() => {}
         known => return known.map_err(refused),
     }
     app.service.keys.authenticate(token).map_err(refused)
+}
+
+/// Catches up as [`App::catches_up`] does, on behalf of an unauthenticated caller: the reason of a failure names the
+/// other nodes, so the caller does not get it.
+async fn catches_up(app: &App) -> Result<bool, ProblemResponse> {
+    app.catches_up().await.map_err(|problem| {
+        tracing::debug!(reason = problem.body.detail, "cannot tell whether another node has created a key");
+        let detail = "this node does not know the key, and cannot tell now whether another node has created it: send the \
+                      request again, or to another node";
+        ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retryable(Some(UNKNOWN_KEY_RETRY_MS))
+    })
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {

@@ -22,4 +22,5 @@ pub use app::RouterOptions;
 pub use listener::fast_path::FastPath;
 pub use listener::lanes::Lanes;
 pub use listener::server::{Carriers, ServerOptions, listen, serve, serve_on};
+pub use request::web_pages::HostNames;
 pub use router::router;

@@ -35,6 +35,8 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("wrong_type", 400, "a field has the wrong JSON type"),
     ("key_expired", 401, "the API key has expired"),
     ("unauthenticated", 401, "the API key or token is missing, unknown or invalid"),
+    ("foreign_host", 403, "without access control, a node on loopback is not called by this name"),
+    ("foreign_page", 403, "without access control, web pages of other origins are refused"),
     ("forbidden", 403, "the caller's roles do not permit this request"),
     ("not_found", 404, "what the path names does not exist, or belongs to another namespace"),
     ("push_unregistered", 404, "no webhook is registered for this store"),

@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use axum::http::{HeaderMap, Method, Version};
+use tokio::sync::Notify;
 use tribunal_types::NamespaceId;
 use tribunal_types::limits::BODY_BYTES_MAX;
 
@@ -30,6 +32,25 @@ pub struct Tenants {
 struct InFlight {
     requests: AtomicUsize,
     bytes: AtomicUsize,
+    /// Notifies streams that wait for room.
+    released: Notify,
+}
+
+impl InFlight {
+    /// Counts `bytes` of a request that already counts `own`, if there is room. Beside no other request, any size fits.
+    fn take(&self, bytes: usize, own: usize, bytes_max: usize) -> bool {
+        // A refused attempt changes nothing: others might fail because of it, and nothing would wake them.
+        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+            let after = before.saturating_add(bytes);
+            (bytes == 0 || before <= own || after <= bytes_max).then_some(after)
+        });
+        taken.is_ok()
+    }
+
+    fn release(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.released.notify_waiters();
+    }
 }
 
 /// The permit of a request in flight, released when this is dropped.
@@ -42,10 +63,20 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Counts bytes of a response, too.
+    /// Counts bytes of a response that must be sent, too.
     pub fn add(&mut self, bytes: usize) {
         self.tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bytes += bytes;
+    }
+
+    /// Counts bytes of a response, too. Returns false if the tenant has no room for them.
+    #[must_use]
+    pub fn try_add(&mut self, bytes: usize) -> bool {
+        let fits = self.tenant.take(bytes, self.bytes, self.bytes_max);
+        if fits {
+            self.bytes += bytes;
+        }
+        fits
     }
 
     /// Returns the tenant's remaining quota, which the request may use.
@@ -68,12 +99,26 @@ pub struct Room {
 }
 
 impl Room {
-    /// Reserves `bytes`; `None` if the tenant has no room for them.
+    /// Reserves `bytes`; `None` if the tenant has no room for them. Alone, any size fits.
     #[must_use]
     pub fn reserve(&self, bytes: usize) -> Option<Reserved> {
-        let reserved = Reserved { tenant: Arc::clone(&self.tenant), bytes };
-        let before = self.tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
-        (before.saturating_add(bytes) <= self.bytes_max).then_some(reserved)
+        let fits = self.tenant.take(bytes, 0, self.bytes_max);
+        fits.then(|| Reserved { tenant: Arc::clone(&self.tenant), bytes })
+    }
+
+    /// Reserves `bytes`, and waits until there is room for them, for `timeout` at most.
+    pub async fn reserve_within(&self, bytes: usize, timeout: Duration) -> Option<Reserved> {
+        let reserve = async {
+            loop {
+                // Register before the attempt, so that no notification is missed.
+                let released = self.tenant.released.notified();
+                if let Some(reserved) = self.reserve(bytes) {
+                    return reserved;
+                }
+                released.await;
+            }
+        };
+        tokio::time::timeout(timeout, reserve).await.ok()
     }
 }
 
@@ -84,16 +129,29 @@ pub struct Reserved {
     bytes: usize,
 }
 
+impl Reserved {
+    /// Counts `bytes` instead. An excess over the reservation is small, and counts whether or not there is room for it.
+    pub fn resize(&mut self, bytes: usize) {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => {
+                self.tenant.bytes.fetch_add(more, Ordering::Relaxed);
+            }
+            None => self.tenant.release(self.bytes - bytes),
+        }
+        self.bytes = bytes;
+    }
+}
+
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.tenant.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.tenant.release(self.bytes);
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         self.tenant.requests.fetch_sub(1, Ordering::Relaxed);
-        self.tenant.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.tenant.release(self.bytes);
     }
 }
 
@@ -104,13 +162,20 @@ impl Tenants {
         Tenants { quota, tenants: Mutex::default() }
     }
 
+    /// Returns the remaining quota of a tenant.
+    pub fn room(&self, namespace: NamespaceId) -> Room {
+        Room { tenant: self.tenant(namespace), bytes_max: self.quota.bytes_max }
+    }
+
+    fn tenant(&self, namespace: NamespaceId) -> Arc<InFlight> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(tenants.entry(namespace).or_default())
+    }
+
     /// Issues a permit; `None` if the tenant has exhausted its quota. A single request always fits, regardless of its
     /// size.
     pub fn enter(&self, namespace: NamespaceId, bytes: usize) -> Option<Permit> {
-        let tenant = {
-            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(tenants.entry(namespace).or_default())
-        };
+        let tenant = self.tenant(namespace);
         let requests = tenant.requests.fetch_add(1, Ordering::Relaxed);
         let before = tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
         let permit = Permit { tenant, bytes, bytes_max: self.quota.bytes_max, kept: None };
@@ -173,6 +238,31 @@ mod tests {
         permit.keep(Arc::new(reserved));
         drop(permit);
         assert!(tenants.enter(NamespaceId(1), 100).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_waiter_gets_the_room_that_is_released() {
+        let tenants = Tenants::new(TenantQuota { requests_max: 9, bytes_max: 100 });
+        let room = tenants.enter(NamespaceId(1), 0).expect("it fits").room();
+        let mut first = room.reserve(1000).expect("alone, any size fits");
+        assert!(room.reserve_within(1, Duration::from_millis(20)).await.is_none());
+        let waiting = tokio::spawn(async move { room.reserve_within(60, Duration::from_secs(60)).await });
+        tokio::task::yield_now().await;
+        first.resize(40);
+        let second = waiting.await.expect("no panic").expect("there is room");
+        assert!(tenants.enter(NamespaceId(1), 1).is_none(), "both count");
+        drop((first, second));
+        assert!(tenants.enter(NamespaceId(1), 100).is_some());
+    }
+
+    #[test]
+    fn a_response_that_does_not_fit_is_not_counted() {
+        let tenants = Tenants::new(TenantQuota { requests_max: 9, bytes_max: 100 });
+        let mut alone = tenants.enter(NamespaceId(1), 10).expect("it fits");
+        let mut other = tenants.enter(NamespaceId(1), 0).expect("it fits");
+        assert!(!other.try_add(91) && other.try_add(90));
+        drop(other);
+        assert!(alone.try_add(1000), "beside its own body, any size fits");
     }
 
     #[test]

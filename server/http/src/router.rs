@@ -155,9 +155,10 @@ pub(crate) fn router_of(app: App) -> Router {
     }
     router = router.layer(axum::middleware::from_fn(target::check));
     router = router.fallback(move |request| no_route(patterns, request)).method_not_allowed_fallback(no_method);
-    if app.options.access.is_some() {
-        router = router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::admit));
-    }
+    router = match app.options.access {
+        Some(_) => router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::admit)),
+        None => router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::bound_responses)),
+    };
     router.with_state(app)
 }
 

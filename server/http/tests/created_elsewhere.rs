@@ -138,6 +138,10 @@ async fn a_key_that_another_node_has_created_lets_its_owner_in() {
             let headers = [JSON, ("authorization", token)];
             let reply = client.call(method, path, &headers, body.as_bytes()).await;
             assert_eq!(reply.status, expected, "{method} {token} {reachable}");
+            // The reason would name the other nodes.
+            let text = String::from_utf8_lossy(&reply.body).into_owned();
+            assert!(!text.contains("no majority"), "{method} {token}: {text}");
+            assert_eq!(text.contains("another node"), expected == 503, "{method} {token}: {text}");
             server.stop().await.unwrap();
         }
     }

@@ -95,11 +95,13 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn connections_above_the_cap_wait_for_their_turn() {
+async fn connections_above_the_cap_wait_while_none_is_idle() {
     let options = ServerOptions { connections_max: 1, ..ServerOptions::default() };
     let server = start_with(FakeNode::new(), options, RouterOptions::default()).await;
     let mut first = Client::connect(server.address).await;
     assert_eq!(first.get("/healthz").await.status, 200);
+    first.send("GET", "/v1/log?store=kv&wait_ms=60000", &[], b"").await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
     let mut second = Client::connect(server.address).await;
     second.send("GET", "/healthz", &[], b"").await;
     assert!(tokio::time::timeout(Duration::from_millis(200), second.reply()).await.is_err(), "no turn yet");

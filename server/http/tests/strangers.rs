@@ -1,4 +1,5 @@
-//! Unauthenticated connections: how many the service accepts, and how requests end when their key is revoked.
+//! Connections of strangers and of a tenant that opens too many: how many the service accepts, and how requests end when
+//! their key is revoked.
 
 mod fake_node;
 
@@ -23,9 +24,11 @@ const KEY: (&str, &str) = ("authorization", "Bearer known");
 
 async fn guarded(connections_max: usize) -> Running {
     let node = FakeNode::new();
-    let (namespace_name, name) = ("default".to_owned(), "someone".to_owned());
-    let principal = Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name };
-    node.principals.lock().unwrap().insert("known".into(), Arc::new(principal));
+    for (token, namespace) in [("known", NamespaceId(0)), ("tenant", NamespaceId(1))] {
+        let (namespace_name, name) = (format!("namespace-{}", namespace.0), "someone".to_owned());
+        let principal = Principal { namespace, namespace_name, roles: Roles::ALL, name };
+        node.principals.lock().unwrap().insert(token.into(), Arc::new(principal));
+    }
     let access = Some(TenantQuota { requests_max: 100, bytes_max: 1 << 30 });
     let (header_timeout, idle_timeout) = (SILENCE, SILENCE);
     let options = ServerOptions { connections_max, header_timeout, idle_timeout, ..ServerOptions::default() };
@@ -56,6 +59,41 @@ async fn silent_connections_without_a_key_make_room_for_new_ones() {
     assert_eq!(reply.expect("room is made at once").status, 200);
     assert_eq!(known.call("GET", "/v1/stores", &[KEY], b"").await.status, 200, "a known caller's connection stays");
     drop(silent);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn idle_connections_of_one_tenant_make_room_for_new_ones() {
+    const TENANT: (&str, &str) = ("authorization", "Bearer tenant");
+    let server = guarded(8).await;
+    let mut few = Client::connect(server.address).await;
+    assert_eq!(few.call("GET", "/v1/consumers", &[KEY], b"").await.status, 200);
+    let mut busy = Client::connect(server.address).await;
+    busy.send("GET", "/v1/consumers", &[TENANT], b"").await;
+    assert_eq!(busy.reply().await.expect("a response").status, 200);
+    busy.send("GET", "/v1/stats?interval_ms=60000", &[TENANT, ("accept", "text/event-stream")], b"").await;
+    let mut text = Vec::new();
+    while !text.ends_with(b"\n\n\r\n") {
+        assert!(busy.socket.read_buf(&mut text).await.expect("bytes") > 0);
+    }
+    let mut many = Vec::new();
+    for _ in 0..20 {
+        let mut client = Client::connect(server.address).await;
+        let reply = tokio::time::timeout(TIMEOUT, client.call("GET", "/v1/consumers", &[TENANT], b"")).await;
+        assert_eq!(reply.expect("its older connections are closed").status, 200);
+        many.push(client);
+    }
+    let mut operator = Client::connect(server.address).await;
+    let reply = tokio::time::timeout(TIMEOUT, operator.call("GET", "/v1/stores", &[KEY], b"")).await;
+    assert_eq!(reply.expect("room is made").status, 200);
+    let mut anonymous = Client::connect(server.address).await;
+    let reply = tokio::time::timeout(TIMEOUT, anonymous.get("/healthz")).await;
+    assert_eq!(reply.expect("room is made").status, 200);
+    assert_eq!(few.call("GET", "/v1/consumers", &[KEY], b"").await.status, 200, "the other tenant's connection stays");
+    let cut = tokio::time::timeout(Duration::from_millis(200), busy.socket.read_u8()).await;
+    assert!(cut.is_err(), "a stream is not idle");
+    server.node.stops.send_replace(true);
+    drop((many, busy));
     server.stop().await.unwrap();
 }
 

@@ -51,6 +51,7 @@ use crate::readers::webhooks::Webhooks;
 use crate::ready::{Deciding, Ready, quota_of};
 use crate::service::NodeService;
 use crate::stores::catalog::{Records, Stores};
+use crate::stores::long_reads::LongReads;
 use crate::stores::push_effects::follow_with_push;
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
@@ -445,7 +446,12 @@ impl Base<'_> {
         let plugins =
             PluginAdmin::new(loader, slots, Arc::clone(&stores), messages.clone(), runtime.clone(), cluster_plugins);
         NodeService {
-            rows: RowReader { pushes: Arc::clone(&pushes), records: records.clone(), runtime: runtime.clone() },
+            rows: RowReader {
+                pushes: Arc::clone(&pushes),
+                records: records.clone(),
+                runtime: runtime.clone(),
+                long_reads: LongReads::default(),
+            },
             messages,
             queue,
             shared,

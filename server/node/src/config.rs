@@ -253,7 +253,7 @@ pub struct Log {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Http {
-    /// Maximum number of open connections; further ones are closed immediately.
+    /// Maximum number of open connections. For a further one, an idle one is closed.
     pub connections_max: usize,
     /// Time to send all headers, milliseconds.
     pub header_timeout_ms: u64,
@@ -265,6 +265,8 @@ pub struct Http {
     pub threads: usize,
     /// Serve `/v1/debug/*`, for benchmarks.
     pub debug_routes: bool,
+    /// Names besides `localhost` and IP addresses by which clients call a node on loopback without access control.
+    pub hosts: Vec<String>,
 }
 
 /// Bounds that decide verdicts.
@@ -328,6 +330,7 @@ impl Default for Config {
                 idle_timeout_ms: 75_000,
                 threads: 0,
                 debug_routes: false,
+                hosts: Vec::new(),
             },
             resolver: Resolver {
                 window_bytes_max: limits::WINDOW_BYTES_MAX,

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::{oneshot, watch};
 use tribunal_core::control::Effect;
 use tribunal_http::quota::TenantQuota;
-use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
+use tribunal_http::{Carriers, FastPath, HostNames, Lanes, RouterOptions, ServerOptions};
 use tribunal_peer::Peers;
 use tribunal_service::{NodeApi as _, Service};
 use tribunal_types::{
@@ -279,6 +279,7 @@ impl Node {
             debug_routes: config.http.debug_routes,
             heartbeat: millis((config.http.idle_timeout_ms / 3).min(15_000)),
             access: auth.required.then_some(quota),
+            ..RouterOptions::default()
         };
         let node = &self.service;
         let service = Service {
@@ -289,8 +290,10 @@ impl Node {
             plugins: Arc::clone(&node.plugins) as _,
             node: Arc::clone(node) as _,
         };
-        let fast_path = FastPath::new(service, routes);
-        let fast_path = fast_path.with_shared(self.runtime.handle().clone());
+        let mut fast_path = FastPath::new(service, routes).with_shared(self.runtime.handle().clone());
+        if config.listen.ip().is_loopback() {
+            fast_path = fast_path.with_names(HostNames::on_loopback(&config.http.hosts));
+        }
         let carriers = Carriers { lanes: Some(Arc::clone(&self.lanes)), tls };
         let server = async move {
             let stopped = async {

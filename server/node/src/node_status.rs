@@ -14,6 +14,10 @@ use crate::config::EpochLength;
 use crate::service::NodeService;
 use crate::telemetry::metrics::{NamespaceLabel, StoreLabel};
 
+/// What callers without a key get in place of the obstacle, which names other nodes.
+const UNSPECIFIED: &str =
+    "this node takes no commits now; `GET /v1/cluster`, or this request with the key of an operator, tells why";
+
 impl NodeApi for NodeService {
     fn stats(&self) -> Stats {
         let node = self.joined.as_ref().map(|joined| joined.membership.node);
@@ -71,7 +75,7 @@ impl NodeApi for NodeService {
         self.shared.metrics.render()
     }
 
-    fn readiness(&self, names_stores: bool) -> Readiness {
+    fn readiness(&self, in_detail: bool) -> Readiness {
         if self.stopping.load(Ordering::Relaxed) {
             return Readiness { ready: false, reasons: vec!["the node is stopping".into()] };
         }
@@ -81,7 +85,7 @@ impl NodeApi for NodeService {
         let unreported = self.unreported();
         // An embedded store belongs to the node: until it is open, the node cannot read it.
         let opening = unreported.iter().any(|(store, trying)| store.is_embedded() && *trying);
-        if names_stores {
+        if in_detail {
             reasons.extend(unreported.into_iter().map(|(spec, trying)| {
                 let of = self.shown_store(&spec);
                 if trying {
@@ -97,13 +101,13 @@ impl NodeApi for NodeService {
             };
             reasons.push(which);
         }
-        reasons.extend(self.push_problems(names_stores));
-        reasons.extend(self.damages(names_stores));
+        reasons.extend(self.push_problems(in_detail));
+        reasons.extend(self.damages(in_detail));
         let full = self.disk.full();
         let takes_commits = self.shared.view.takes_commits() && self.configured.load(Ordering::Relaxed);
         let alone = self.joined.is_some() && !takes_commits;
         if alone {
-            reasons.push(self.obstacle());
+            reasons.push(if in_detail { self.obstacle() } else { UNSPECIFIED.to_owned() });
         }
         let ready = !opening && full.is_none() && !alone;
         reasons.extend(full);

@@ -114,6 +114,25 @@ fn a_key_of_one_node_opens_every_other_at_once() {
         let answer = taken(|| keyed::call(cluster.node(3), token, "GET", "/v1/stores", None));
         assert_eq!(answer.status, 401, "{}", answer.body);
     }
+
+    // A node that is alone tells only operators which others it misses.
+    for id in [2, 3] {
+        cluster.take(id).kill();
+    }
+    let alone = cluster.node(1);
+    eventually("the node to miss the others", || {
+        let ready = keyed::call(alone, &operator, "GET", "/readyz", None);
+        ready.body["reasons"].to_string().contains("not connected: 2, 3").then_some(())
+    });
+    let unknown = eventually("the node to give up", || {
+        let unknown = keyed::call(alone, "trb_nobody_knows", "GET", "/v1/stores", None);
+        (unknown.status == 503).then_some(unknown)
+    });
+    for told in [alone.get("/readyz"), unknown] {
+        assert_eq!(told.status, 503, "{}", told.body);
+        let text = told.body.to_string();
+        assert!(!text.contains("connected") && !text.contains("127.0.0.1"), "{text}");
+    }
 }
 
 #[test]

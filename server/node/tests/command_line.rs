@@ -523,7 +523,8 @@ fn values_are_printed_as_they_were_posted() {
     let address = node.url.strip_prefix("http://").expect("an address");
     let mut stream = std::net::TcpStream::connect(address).expect("it listens");
     let path = format!("/v1/txns/{}/commit", new_id());
-    let head = format!("POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json");
+    let head =
+        format!("POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json");
     std::io::Write::write_all(
         &mut stream,
         format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).as_bytes(),

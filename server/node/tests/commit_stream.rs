@@ -27,7 +27,7 @@ impl Stream {
         socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
         let authorization = key.map_or_else(String::new, |key| format!("authorization: Bearer {key}\r\n"));
         let head = format!(
-            "POST /v1/txns/stream HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-ndjson\r\n{authorization}\
+            "POST /v1/txns/stream HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/x-ndjson\r\n{authorization}\
              transfer-encoding: chunked\r\n\r\n"
         );
         socket.write_all(head.as_bytes()).expect("sent");
@@ -295,7 +295,7 @@ fn a_node_stops_although_clients_leave_their_idle_streams_open() {
     streams[1].write("{\"txn_id\": ");
     let mut follower = TcpStream::connect(node.url.strip_prefix("http://").expect("plain HTTP")).expect("it listens");
     follower.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout");
-    let request = "GET /v1/log?store=kv&after=0 HTTP/1.1\r\nhost: x\r\naccept: application/x-ndjson\r\n\r\n";
+    let request = "GET /v1/log?store=kv&after=0 HTTP/1.1\r\nhost: localhost\r\naccept: application/x-ndjson\r\n\r\n";
     follower.write_all(request.as_bytes()).expect("sent");
     let mut followed = String::new();
     let mut lines = BufReader::new(follower.try_clone().expect("a descriptor"));

@@ -20,8 +20,8 @@ pub trait NodeApi: Send + Sync {
     /// Returns all metrics in the Prometheus text format.
     fn metrics(&self) -> String;
 
-    /// Returns whether the node accepts transactions. Reasons name stores only if `names_stores` is set.
-    fn readiness(&self, names_stores: bool) -> Readiness;
+    /// Returns whether the node accepts transactions. Reasons name stores and other nodes only if `in_detail` is set.
+    fn readiness(&self, in_detail: bool) -> Readiness;
 
     /// Returns the identity of the node.
     fn identity(&self) -> VersionInfo;

@@ -42,6 +42,8 @@ pub const TXNS_PER_BATCH_MAX: usize = 65_536;
 pub const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of transactions that may wait for an epoch; beyond that, new ones are rejected (503).
 pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes that the responses to all callers of a node without access control may hold until they are taken.
+pub const OPEN_RESPONSE_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// Nodes of a cluster, including nodes that are joining or being removed.
 pub const NODES_MAX: usize = 64;
 /// Length of a node's address: a host name, a colon and a port.

@@ -58,7 +58,8 @@ export interface paths {
          * @description `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
          *     `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
          *     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
-         *     the end with its reason.
+         *     the end with its reason. A page of a stream that its client has not read counts towards the tenant's quota; if there is no
+         *     room for the next one, the stream ends with the problem `quota_exceeded`.
          */
         get: operations["logPull"];
         put?: never;

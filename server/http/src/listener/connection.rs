@@ -33,6 +33,7 @@ use tribunal_types::limits::{LINGER_BYTES_MAX, LINGER_MS, LINGER_STOPPING_MS};
 use super::flushes::Flushes;
 use super::head_guard::HeadGuard;
 use super::http1_head::BadHead;
+use super::open_connections::ConnectionTenant;
 
 /// Bytes to read from a socket at once if hyper's buffer is smaller; hyper detects the version in a buffer of 24 bytes.
 const READ_BYTES_MIN: usize = 4096;
@@ -65,9 +66,12 @@ pub struct Activity {
     open_body: AtomicU64,
     /// The fault that ended the connection, and the index of the request that stands in for it.
     bad: OnceLock<(u64, BadHead)>,
-    /// Whether an authenticated caller has used this connection.
-    known: Arc<AtomicBool>,
+    /// The tenant whose caller uses this connection.
+    tenant: ConnectionTenant,
+    /// Responses that have not been taken.
+    responding: AtomicU32,
     evicted: Notify,
+    is_evicted: AtomicBool,
     /// Whether the server is stopping.
     stopping: AtomicBool,
     /// Bytes that its responses have handed out, in HTTP/1.
@@ -90,8 +94,10 @@ impl Activity {
             requests: AtomicU64::new(0),
             open_body: AtomicU64::new(0),
             bad: OnceLock::new(),
-            known: Arc::default(),
+            tenant: ConnectionTenant::default(),
+            responding: AtomicU32::new(0),
             evicted: Notify::new(),
+            is_evicted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             flushes: Arc::default(),
         }
@@ -152,17 +158,29 @@ impl Activity {
         self.open_body.load(Ordering::Relaxed) == request
     }
 
-    /// Returns the flag that is set when a caller of this connection is authenticated.
-    #[must_use]
-    pub fn known(&self) -> &Arc<AtomicBool> {
-        &self.known
+    /// Records a response whose body the connection has yet to take.
+    pub fn response_began(self: &Arc<Self>) -> Responding {
+        self.responding.fetch_add(1, Ordering::Relaxed);
+        Responding(Arc::clone(self))
     }
 
-    /// Returns whether the connection may be closed to make room: it has no authenticated caller and no request in
-    /// flight.
+    /// Returns the tenant whose caller uses this connection.
     #[must_use]
-    pub fn is_idle_stranger(&self) -> bool {
-        !self.known.load(Ordering::Relaxed) && self.in_flight.load(Ordering::Relaxed) == 0
+    pub fn tenant(&self) -> &ConnectionTenant {
+        &self.tenant
+    }
+
+    /// Returns how quiet the connection is; `None` if it may not be closed to make room: a request is in flight, or it is
+    /// being closed.
+    #[must_use]
+    pub fn quiet(&self) -> Option<Quiet> {
+        let has = |count: &AtomicU32| count.load(Ordering::Relaxed) > 0;
+        if has(&self.in_flight) || self.is_evicted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let is_idle = !has(&self.responding) && !has(&self.duplex);
+        let since = Duration::from_millis(self.since_ms.load(Ordering::Relaxed));
+        Some(Quiet { is_idle, lasts: self.base.elapsed().saturating_sub(since) })
     }
 
     /// Returns the bytes that its responses have handed out, in HTTP/1.
@@ -172,6 +190,7 @@ impl Activity {
 
     /// Requests that the connection be closed.
     pub fn evict(&self) {
+        self.is_evicted.store(true, Ordering::Relaxed);
         self.evicted.notify_one();
     }
 
@@ -214,7 +233,7 @@ impl Activity {
         if self.in_flight.load(Ordering::Relaxed) > 0 {
             return None;
         }
-        let is_short = self.phase.load(Ordering::Relaxed) == HEAD || !self.known.load(Ordering::Relaxed);
+        let is_short = self.phase.load(Ordering::Relaxed) == HEAD || self.tenant.get().is_none();
         let limit = if is_short { header_timeout.min(idle_timeout) } else { idle_timeout };
         let since = Duration::from_millis(self.since_ms.load(Ordering::Relaxed));
         Some((since + limit).saturating_sub(self.base.elapsed()))
@@ -225,6 +244,15 @@ impl Default for Activity {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// How quiet a connection is, in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Quiet {
+    /// Whether it has no response that its client has yet to take.
+    pub is_idle: bool,
+    /// Time since the last bytes.
+    pub lasts: Duration,
 }
 
 /// The connection's activity as a long poll needs it, in the extensions of its request.
@@ -252,6 +280,16 @@ impl Drop for Working {
         self.0.phase.store(IDLE, Ordering::Relaxed);
         self.0.mark();
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A response whose body the connection has yet to take, until this is dropped.
+#[derive(Debug)]
+pub struct Responding(Arc<Activity>);
+
+impl Drop for Responding {
+    fn drop(&mut self) {
+        self.0.responding.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -440,6 +478,8 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedIo<T> {
 
 #[cfg(test)]
 mod tests {
+    use tribunal_types::NamespaceId;
+
     use super::*;
 
     const HEADER: Duration = Duration::from_secs(10);
@@ -448,7 +488,7 @@ mod tests {
     #[test]
     fn a_request_in_flight_has_no_time_limit_and_an_idle_connection_a_longer_one_than_a_begun_head() {
         let activity = Arc::new(Activity::new());
-        activity.known().store(true, Ordering::Relaxed);
+        activity.tenant().set(NamespaceId(0));
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
         let working = activity.request_began(false);
         activity.bytes_came();
@@ -462,7 +502,7 @@ mod tests {
     #[test]
     fn the_body_of_a_duplex_request_is_no_head_and_its_response_may_idle() {
         let activity = Arc::new(Activity::new());
-        activity.known().store(true, Ordering::Relaxed);
+        activity.tenant().set(NamespaceId(0));
         let working = activity.request_began(false);
         let duplex = activity.duplex_began();
         drop(working);
@@ -494,7 +534,7 @@ mod tests {
     #[test]
     fn frames_between_requests_are_no_heads() {
         let activity = Arc::new(Activity::new());
-        activity.known().store(true, Ordering::Relaxed);
+        activity.tenant().set(NamespaceId(0));
         drop(activity.request_began(true));
         activity.bytes_came();
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() > HEADER);
@@ -505,11 +545,24 @@ mod tests {
         let activity = Arc::new(Activity::new());
         drop(activity.request_began(false));
         assert!(activity.time_left(HEADER, IDLE_FOR).unwrap() <= HEADER);
-        assert!(activity.is_idle_stranger());
+    }
+
+    #[test]
+    fn a_connection_is_idle_while_it_has_neither_request_nor_response() {
+        let activity = Arc::new(Activity::new());
+        let is_idle = || activity.quiet().map(|quiet| quiet.is_idle);
+        assert_eq!(is_idle(), Some(true));
         let working = activity.request_began(false);
-        assert!(!activity.is_idle_stranger());
+        assert_eq!(is_idle(), None);
+        let response = activity.response_began();
         drop(working);
-        activity.known().store(true, Ordering::Relaxed);
-        assert!(!activity.is_idle_stranger());
+        assert_eq!(is_idle(), Some(false));
+        drop(response);
+        assert_eq!(is_idle(), Some(true));
+        let stream = activity.duplex_began();
+        assert_eq!(is_idle(), Some(false));
+        drop(stream);
+        activity.evict();
+        assert_eq!(is_idle(), None, "it is being closed");
     }
 }

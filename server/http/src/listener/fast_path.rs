@@ -9,7 +9,6 @@
 //! handlers or before [`FastPath::answer`]; a layer of the router alone would not see commits.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::body::{Body, HttpBody};
@@ -22,15 +21,19 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::app::{App, RouterOptions};
-use crate::authz::{self, Stranger};
+use crate::authz;
 use crate::listener::connection::{Activity, LongPoll};
+use crate::listener::open_connections::ConnectionTenant;
 use crate::listener::upload::Upload;
+use crate::request::caller::tenant;
+use crate::request::web_pages::HostNames;
 use crate::response::body_relay::{AbortOnDrop, relayed};
 use crate::response::kept_body::keeping;
 use crate::response::problem::ProblemResponse;
 use crate::router::router_of;
 use crate::routes::commit;
 use tribunal_service::{Lane, Service};
+use tribunal_types::NamespaceId;
 
 /// The route that returns a constant.
 const CONSTANT: &str = "/v1/debug/constant";
@@ -54,8 +57,8 @@ pub(crate) const STREAMS_PER_CONNECTION_MAX: usize = 3;
 pub struct ConnectionContext {
     /// The connection's lane, if there are lanes.
     pub lane: Option<Lane>,
-    /// Whether a caller of this connection is authenticated; other connections are closed first when there is no room.
-    pub known: Arc<AtomicBool>,
+    /// The tenant whose caller uses this connection.
+    pub tenant: ConnectionTenant,
     /// The connection's activity.
     pub activity: Arc<Activity>,
     /// Permits for commit streams.
@@ -65,7 +68,7 @@ pub struct ConnectionContext {
 impl Default for ConnectionContext {
     fn default() -> Self {
         let streams = Arc::new(Semaphore::new(STREAMS_PER_CONNECTION_MAX));
-        ConnectionContext { lane: None, known: Arc::default(), activity: Arc::default(), streams }
+        ConnectionContext { lane: None, tenant: ConnectionTenant::default(), activity: Arc::default(), streams }
     }
 }
 
@@ -85,6 +88,8 @@ pub struct FastPath {
     router: Router,
     /// Runtime for requests that take long.
     shared: Option<Handle>,
+    /// The names by which requests may call a node without access control.
+    names: HostNames,
 }
 
 impl FastPath {
@@ -92,7 +97,7 @@ impl FastPath {
     #[must_use]
     pub fn new(service: Service, options: RouterOptions) -> Self {
         let app = App::new(service, options);
-        FastPath { router: router_of(app.clone()), app, shared: None }
+        FastPath { router: router_of(app.clone()), app, shared: None, names: HostNames::default() }
     }
 
     /// Runs requests that take long on `shared`, which must be a multi-threaded runtime.
@@ -101,8 +106,19 @@ impl FastPath {
         FastPath { shared: Some(shared), ..self }
     }
 
+    /// Restricts the names by which requests may call a node without access control.
+    #[must_use]
+    pub fn with_names(self, names: HostNames) -> Self {
+        FastPath { names, ..self }
+    }
+
     /// Answers a request.
     pub async fn answer(&self, request: Request<Incoming>, connection: &ConnectionContext) -> Response {
+        if self.app.options.access.is_none()
+            && let Err(problem) = self.names.check(&request)
+        {
+            return problem.into_response();
+        }
         let mut request = Upload::of(request);
         let short = self.shared.is_none() || is_short(request.body());
         if request.method() == Method::POST && short && is_commit(request.uri().path()) {
@@ -110,12 +126,12 @@ impl FastPath {
             // The permit is held until the commit is decided.
             let answering = match self.app.options.access {
                 None => {
-                    connection.known.store(true, Ordering::Relaxed);
+                    connection.tenant.set(NamespaceId(0));
                     None
                 }
                 Some(_) => match authz::enter_commit(&self.app, &mut parts).await {
                     Ok(permit) => {
-                        connection.known.store(true, Ordering::Relaxed);
+                        connection.tenant.set(tenant(&parts));
                         Some(authz::Answering::new(permit, &self.app.service))
                     }
                     Err(response) => return response,
@@ -130,9 +146,9 @@ impl FastPath {
         }
         match self.app.options.access {
             // Without access control, a request is sufficient proof of a known caller.
-            None => connection.known.store(true, Ordering::Relaxed),
-            Some(_) if !connection.known.load(Ordering::Relaxed) => {
-                request.extensions_mut().insert(Stranger(Arc::clone(&connection.known)));
+            None => connection.tenant.set(NamespaceId(0)),
+            Some(_) if connection.tenant.get().is_none() => {
+                request.extensions_mut().insert(connection.tenant.clone());
             }
             Some(_) => {}
         }

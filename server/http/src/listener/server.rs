@@ -27,7 +27,7 @@ use crate::listener::connection::{Activity, WatchedIo};
 use crate::listener::fast_path::{ConnectionContext, FastPath, STREAMS_PER_CONNECTION_MAX};
 use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
 use crate::listener::lanes::{Lanes, Seat};
-use crate::listener::strangers::Strangers;
+use crate::listener::open_connections::OpenConnections;
 use crate::listener::tls::Socket;
 use crate::listener::unread::StreamExecutor;
 use crate::response::kept_body::keeping;
@@ -46,7 +46,7 @@ const SEND_BUFFER_BYTES: usize = 32 * 1024;
 const PING: Duration = Duration::from_secs(20);
 /// Connections that may wait to be accepted; the kernel has its own limit, usually as high.
 const BACKLOG: u32 = 4096;
-/// Interval of attempts to close a stranger while there is no room for a new connection.
+/// Interval of attempts to close an idle connection while there is no room for a new connection.
 const EVICTION_INTERVAL: Duration = Duration::from_millis(50);
 /// Delay when the process is out of file descriptors.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
@@ -58,7 +58,8 @@ pub struct ServerOptions {
     pub header_timeout: Duration,
     /// Time between requests, and until a client takes a part of a response.
     pub idle_timeout: Duration,
-    /// Connections served at the same time; further ones wait in the listener's backlog.
+    /// Connections served at the same time. For a further one, an idle one is closed; if none is idle, it waits in the
+    /// listener's backlog.
     pub connections_max: usize,
     /// Time that requests may still take once a shutdown has begun.
     pub grace: Duration,
@@ -133,7 +134,7 @@ pub async fn serve_on(
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
     let permits = Arc::new(Semaphore::new(options.connections_max));
-    let strangers = Strangers::default();
+    let open = OpenConnections::default();
     let (shutdown_state, watched) = watch::channel(ShutdownState::Open);
     let builder = Arc::new(connection_builder(options.idle_timeout));
     let fast_path = Arc::new(fast_path);
@@ -141,7 +142,7 @@ pub async fn serve_on(
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
-            accepted = accept(&listener, &permits, &strangers) => accepted,
+            accepted = accept(&listener, &permits, &open) => accepted,
         };
         let (socket, permit) = match accepted {
             Ok(accepted) => accepted,
@@ -155,7 +156,7 @@ pub async fn serve_on(
         let (builder, fast_path, watched) = (Arc::clone(&builder), Arc::clone(&fast_path), watched.clone());
         let tls = carriers.tls.clone();
         let activity = Arc::new(Activity::new());
-        strangers.add(&activity);
+        open.add(&activity);
         let serve = move |socket: TcpStream, seat: Option<Seat>| async move {
             counters::accepted();
             let lane = seat.as_ref().map(|seat| seat.lane);
@@ -193,14 +194,14 @@ pub async fn serve_on(
 async fn accept(
     listener: &TcpListener,
     permits: &Arc<Semaphore>,
-    strangers: &Strangers,
+    open: &OpenConnections,
 ) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
-    // Accept before acquiring a permit: a stranger is closed only if another client is waiting.
+    // Accept before acquiring a permit: a connection is closed only if another client is waiting.
     let (socket, _) = listener.accept().await?;
     socket.set_nodelay(true)?;
     loop {
         if permits.available_permits() == 0 {
-            strangers.evict();
+            open.evict();
         }
         let permit = Arc::clone(permits).acquire_owned();
         if let Ok(permit) = tokio::time::timeout(EVICTION_INTERVAL, permit).await {
@@ -277,7 +278,7 @@ async fn connection(
     let io = TokioIo::new(WatchedIo::new(socket, Arc::clone(&activity)));
     let context = Arc::new(ConnectionContext {
         lane,
-        known: Arc::clone(activity.known()),
+        tenant: activity.tenant().clone(),
         activity: Arc::clone(&activity),
         ..ConnectionContext::default()
     });
@@ -293,6 +294,7 @@ async fn connection(
                 None => fast_path.answer(request, &context).await,
                 Some(bad) => bad.problem().into_response(),
             };
+            let responding = (!is_as_good_as_sent(response.body())).then(|| requests.response_began());
             // hyper may keep the extensions.
             let duplex = response.extensions_mut().remove::<Duplex>().map(|_| requests.duplex_began());
             drop(working);
@@ -300,6 +302,9 @@ async fn connection(
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
             counters::answered(&response);
+            if let Some(responding) = responding {
+                response = response.map(|body| keeping(body, responding));
+            }
             Ok::<_, Infallible>(match duplex {
                 Some(duplex) => response.map(|body| in_pieces(keeping(body, (duplex, OpenStream::new())), None)),
                 // In HTTP/2, even the smallest body records whether it is read.

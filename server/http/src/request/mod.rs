@@ -14,3 +14,4 @@ pub mod query;
 pub mod read_body;
 pub mod target;
 pub mod txn_body;
+pub mod web_pages;

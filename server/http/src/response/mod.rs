@@ -10,3 +10,4 @@ pub(crate) mod pieces;
 pub mod problem;
 pub mod prometheus_text;
 pub mod response_json;
+pub(crate) mod stream_room;

@@ -39,7 +39,8 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// `Accept` chooses the form. `application/json` is one page, with long poll. `application/x-ndjson` is a stream of one
 /// `LogRecord` per line, and `text/event-stream` one of server-sent events whose id is the LSN, so that `Last-Event-ID`
 /// resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of which comes first, and
-/// the end with its reason.
+/// the end with its reason. A page of a stream that its client has not read counts towards the tenant's quota; if there is no
+/// room for the next one, the stream ends with the problem `quota_exceeded`.
 #[utoipa::path(
     get, path = "/v1/log", operation_id = "logPull", tag = "log",
     params(
@@ -90,7 +91,7 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
         let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };
         let records_max = limit.map(|limit| limit as u64);
         let stream = StreamQuery { from, name, form, records_max, idle: idle.map(Duration::from_millis), heartbeat };
-        return open(app.clone(), &parts.headers, stream).await.map_err(|error| refused(error, &catalog, store));
+        return open(app.clone(), &parts, stream).await.map_err(|error| refused(error, &catalog, store));
     }
     let page = match LongPoll::answer(&parts, app.service.log.log_page(asked)).await {
         Some(page) => page,

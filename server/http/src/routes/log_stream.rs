@@ -1,26 +1,30 @@
 //! A store's log as a stream: NDJSON, or server-sent events.
 //!
-//! The stream holds a position, never a queue: it reads the log again once the connection has taken the previous
-//! output, so a slow reader costs one page of memory and lags in the log. Heartbeats name the log and its head: one is
+//! The stream holds a position, never a queue: it reads the log again once the connection has sent the previous output,
+//! so a slow reader costs one page of memory, which counts towards its tenant's quota, and lags in the log. If there is
+//! no room for a page, the stream waits a while, and then ends. Heartbeats name the log and its head: one is
 //! sent first, then at least one in each interval, also between records. The stream ends with an event that names the
 //! reason: the limit is reached, the stream was idle for the requested time, the log was truncated past the reader, the
-//! reader's credential is no longer valid, or the node stops.
+//! quota has no room, the reader's credential is no longer valid, or the node stops.
 
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::stream::unfold;
 use tokio::time::Instant;
-use tribunal_types::Lsn;
+use tribunal_types::{Lsn, RecordBatch};
 
 use crate::app::{App, ChecksCaller, Streamed};
 use crate::authz::{RECHECK_INTERVAL, still_admitted};
+use crate::quota::Reserved;
 use crate::request::content_negotiation::Form;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, record};
+use crate::response::stream_room::{StreamRoom, chunk, no_room};
 use crate::routes::log_pull::refused;
 use tribunal_service::{LogPage, LogQuery, ServiceError};
 
@@ -28,6 +32,9 @@ use tribunal_service::{LogPage, LogQuery, ServiceError};
 const PAGE_BYTES_MAX: usize = 256 * 1024;
 /// Records per read.
 const PAGE_RECORDS_MAX: usize = 1_000;
+/// Bytes that a record, and each of its writes, take as text in addition to their keys and values.
+const RECORD_TEXT_BYTES: usize = 384;
+const WRITE_TEXT_BYTES: usize = 64;
 /// Delay after which a browser reconnects, milliseconds.
 const RECONNECT_MS: u64 = 1_000;
 /// Header that makes proxies forward data immediately.
@@ -63,25 +70,34 @@ struct LogStream {
     quiet_since: Instant,
     /// When the last heartbeat was written.
     beat_at: Instant,
+    room: StreamRoom,
     /// The page that was read before the response began.
-    first: Option<LogPage>,
+    first: Option<Held>,
     ended: bool,
+}
+
+/// A page, and the room for it and its text.
+struct Held {
+    page: LogPage,
+    reserved: Reserved,
 }
 
 /// Opens the stream.
 ///
 /// # Errors
 /// Any error of the first read of the log.
-pub async fn open(app: App, headers: &HeaderMap, query: StreamQuery) -> Result<Response, ServiceError> {
+pub async fn open(app: App, parts: &Parts, query: StreamQuery) -> Result<Response, ServiceError> {
     let left = query.records_max.unwrap_or(u64::MAX);
     let (form, after) = (query.form, query.from.after);
     let now = Instant::now();
     let (quiet_since, beat_at, admitted_at) = (now, now, now);
-    let credentials = headers.get_all(AUTHORIZATION).iter();
+    let room = StreamRoom::of(&app, parts);
+    let credentials = parts.headers.get_all(AUTHORIZATION).iter();
     let headers = credentials.map(|credential| (AUTHORIZATION, credential.clone())).collect();
+    let (first, ended) = (None, false);
     let mut stream =
-        LogStream { app, headers, admitted_at, query, after, left, quiet_since, beat_at, first: None, ended: false };
-    stream.first = Some(stream.read(Duration::ZERO).await?);
+        LogStream { app, headers, admitted_at, query, after, left, quiet_since, beat_at, room, first, ended };
+    stream.first = Some(stream.page(Duration::ZERO).await?);
     let chunks = unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
         Some((Ok::<_, std::convert::Infallible>(chunk), stream))
@@ -103,11 +119,24 @@ pub fn streamed(form: Form, body: Body) -> Response {
 }
 
 impl LogStream {
-    async fn read(&self, wait: Duration) -> Result<LogPage, ServiceError> {
-        let records = usize::try_from(self.left).unwrap_or(usize::MAX).min(PAGE_RECORDS_MAX);
+    /// Reads the next page once there is room for it and its text.
+    async fn page(&self, wait: Duration) -> Result<Held, ServiceError> {
+        let records_max = usize::try_from(self.left).unwrap_or(usize::MAX).min(PAGE_RECORDS_MAX);
+        let page = self.read(wait, records_max).await?;
+        let (records, bytes) = (page.records.records.len(), held_bytes(&page) + text_bytes(&page));
+        if let Some(reserved) = self.room.reserve(bytes) {
+            return Ok(Held { page, reserved });
+        }
+        // Holds nothing while it waits, and then reads the same records again.
+        drop(page);
+        let reserved = self.room.wait_for(bytes).await.ok_or_else(|| no_room(&self.app))?;
+        Ok(Held { page: self.read(Duration::ZERO, records).await?, reserved })
+    }
+
+    async fn read(&self, wait: Duration, records_max: usize) -> Result<LogPage, ServiceError> {
         let query = LogQuery {
             after: self.after,
-            limit: records,
+            limit: records_max,
             bytes_max: PAGE_BYTES_MAX,
             // Round a fraction of a millisecond up, or the loop would spin.
             wait_ms: u64::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u64::MAX),
@@ -121,8 +150,12 @@ impl LogStream {
         if self.ended {
             return None;
         }
-        let mut out = Out { form: self.query.form, json: JsonWriter::with_capacity(4096) };
-        if let Some(page) = self.first.take() {
+        let turn = self.room.turn().await?;
+        let mut out = Out { form: self.query.form, json: JsonWriter::with_capacity(0) };
+        let mut room = None;
+        if let Some(Held { page, reserved }) = self.first.take() {
+            room = Some(reserved);
+            out.json = writer_for(&page);
             if self.query.form == Form::Events {
                 out.json.raw_line(format!("retry: {RECONNECT_MS}\n").as_bytes());
             }
@@ -130,21 +163,25 @@ impl LogStream {
             self.write(&mut out, &page);
         }
         while out.json.is_empty() {
-            let page = self.read(self.wait()).await;
+            let held = self.page(self.wait()).await;
             // Check after the wait: a reader must not receive records that arrived after its credential expired.
             if let Err(problem) = self.check_caller() {
                 self.fail(&mut out, &problem);
                 break;
             }
-            match page {
-                Ok(page) => self.write(&mut out, &page),
+            match held {
+                Ok(Held { page, reserved }) => {
+                    room = Some(reserved);
+                    out.json = writer_for(&page);
+                    self.write(&mut out, &page);
+                }
                 Err(error) => {
                     let catalog = self.app.service.stores.catalog();
                     self.fail(&mut out, &refused(error, &catalog, self.query.from.store));
                 }
             }
         }
-        Some(Bytes::from(out.json.finish()))
+        Some(chunk(out.json.finish(), room, turn))
     }
 
     /// Returns how long to wait for records: until the next heartbeat, until the stream has been idle long enough, or
@@ -201,6 +238,23 @@ impl LogStream {
         self.ended = true;
         out.failure(self.after, problem);
     }
+}
+
+/// Returns the memory of a page; 0 for an empty one, which always has room.
+fn held_bytes(page: &LogPage) -> usize {
+    let RecordBatch { records, writes, bytes, .. } = &page.records;
+    size_of_val(&records[..]) + size_of_val(&writes[..]) + bytes.len()
+}
+
+/// Returns about the size of the text of a page's records.
+fn text_bytes(page: &LogPage) -> usize {
+    let RecordBatch { records, writes, bytes, .. } = &page.records;
+    RECORD_TEXT_BYTES * records.len() + WRITE_TEXT_BYTES * writes.len() + bytes.len()
+}
+
+/// Returns a writer with room for the text of a page and an event after it.
+fn writer_for(page: &LogPage) -> JsonWriter {
+    JsonWriter::with_capacity(text_bytes(page) + 512)
 }
 
 struct Out {

@@ -43,8 +43,8 @@ pub async fn health() -> Response {
     wire_response(StatusCode::OK, &Health { status: "ok".to_owned() })
 }
 
-/// Returns whether new transactions are accepted. Reasons name stores only if the request carries the key of an operator of
-/// the service, or one with the role `metrics` there; for others they contain counts.
+/// Returns whether new transactions are accepted. Reasons name stores, and the other nodes of a cluster, only if the request
+/// carries the key of an operator of the service, or one with the role `metrics` there; for others they contain counts.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readiness", tag = "service",
     responses(

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -17,6 +17,7 @@ use crate::request::content_negotiation::{Form, accepted};
 use crate::request::query::Query;
 use crate::response::field_error::Code;
 use crate::response::problem::ProblemResponse;
+use crate::response::stream_room::{StreamRoom, chunk};
 use crate::routes::consumers;
 use crate::routes::log_stream::streamed;
 use crate::routes::{plugins, stores};
@@ -58,7 +59,9 @@ pub async fn stats(State(app): State<App>, request: Request) -> Result<Response,
         return Ok(wire_response(StatusCode::OK, &first));
     }
     let service: Arc<Service> = Arc::clone(&app.service);
-    let chunks = unfold((service, caller, Some(first)), move |(service, caller, first)| async move {
+    let room = StreamRoom::of(&app, &parts);
+    let chunks = unfold((service, caller, room, Some(first)), move |(service, caller, room, first)| async move {
+        let turn = room.turn().await?;
         let stats = match first {
             Some(first) => first,
             None => {
@@ -72,7 +75,9 @@ pub async fn stats(State(app): State<App>, request: Request) -> Result<Response,
         let mut text = b"data: ".to_vec();
         text.extend(serde_json::to_vec(&stats).unwrap_or_default());
         text.extend_from_slice(b"\n\n");
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(text)), (service, caller, None)))
+        let reserved = room.wait_for(text.len()).await?;
+        let chunk = chunk(text, Some(reserved), turn);
+        Some((Ok::<_, std::convert::Infallible>(chunk), (service, caller, room, None)))
     });
     Ok(streamed(form, Body::from_stream(chunks)))
 }

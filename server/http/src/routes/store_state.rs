@@ -12,6 +12,7 @@ use crate::app::{App, refuse};
 use crate::request::content_negotiation::{Form, accepted};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::JsonWriter;
+use crate::response::stream_room::{StreamRoom, chunk, no_room};
 use crate::routes::log_stream::streamed;
 use tribunal_service::{Catalog, StoredRow};
 use tribunal_service::{StateRows, StoreState};
@@ -61,15 +62,18 @@ pub async fn get_state(State(app): State<App>, request: Request) -> Result<Respo
     head.text_field("detail", detail);
     head.close(b'}');
     head.end_line();
-    let image = Image { catalog, head: Some(head.finish()), rows, count: 0, ended: false };
+    let room = StreamRoom::of(&app, &parts);
+    let image = Image { app, room, catalog, head: Some(head.finish()), rows, count: 0, ended: false };
     let chunks = unfold(image, |mut image| async {
         let chunk = image.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(chunk)), image))
+        Some((Ok::<_, std::convert::Infallible>(chunk), image))
     });
     Ok(streamed(form, Body::from_stream(chunks)))
 }
 
 struct Image {
+    app: App,
+    room: StreamRoom,
     catalog: Arc<Catalog>,
     head: Option<Vec<u8>>,
     rows: Option<Box<dyn StateRows>>,
@@ -78,23 +82,30 @@ struct Image {
 }
 
 impl Image {
-    async fn next(&mut self) -> Option<Vec<u8>> {
+    async fn next(&mut self) -> Option<Bytes> {
         if self.ended {
             return None;
         }
+        let turn = self.room.turn().await?;
         if let Some(head) = self.head.take() {
-            return Some(head);
+            return Some(chunk(head, None, turn));
         }
-        let page = match &mut self.rows {
+        let mut page = match &mut self.rows {
             Some(rows) => rows.next().await,
             None => Ok(Vec::new()),
         };
-        let bytes = page.as_ref().map_or(0, |rows| rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum());
-        let mut json = JsonWriter::with_capacity(256 + bytes);
+        let bytes: usize =
+            page.as_ref().map_or(0, |rows| rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum());
+        // The rows and their text. A node has few images, so each may hold its rows while it waits.
+        let room = self.room.wait_for(2 * bytes).await;
+        if room.is_none() {
+            page = Err(no_room(&self.app));
+        }
+        let mut json = JsonWriter::with_capacity(256 + if room.is_some() { bytes } else { 0 });
         match page {
             Ok(rows) if !rows.is_empty() => {
                 self.count += rows.len() as u64;
-                rows.iter().for_each(|row| write_row(&mut json, row));
+                rows.into_iter().for_each(|row| write_row(&mut json, &row));
             }
             Ok(_) => {
                 self.ended = true;
@@ -115,7 +126,7 @@ impl Image {
                 json.end_line();
             }
         }
-        Some(json.finish())
+        Some(chunk(json.finish(), room, turn))
     }
 }
 

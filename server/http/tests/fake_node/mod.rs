@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tribunal_http::{Carriers, FastPath, Lanes, RouterOptions, ServerOptions};
+use tribunal_http::{Carriers, FastPath, HostNames, Lanes, RouterOptions, ServerOptions};
 use tribunal_service::*;
 use tribunal_types::*;
 
@@ -51,6 +51,9 @@ pub struct FakeNode {
     commit_takes: Duration,
     /// While true, no commit is decided.
     pub held: watch::Sender<bool>,
+    /// While true, no rows are read.
+    pub reads_held: watch::Sender<bool>,
+    reads_waiting: AtomicUsize,
     /// Set when the node stops.
     pub stops: watch::Sender<bool>,
     begun: AtomicUsize,
@@ -109,6 +112,11 @@ impl FakeNode {
     /// Returns the number of commits received.
     pub fn begun(&self) -> usize {
         self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Returns the number of reads received while they were held.
+    pub fn reads_waiting(&self) -> usize {
+        self.reads_waiting.load(Ordering::SeqCst)
     }
 
     async fn until_released(&self) {
@@ -354,11 +362,18 @@ impl StoreApi for FakeNode {
             rows.truncate(asked.limit);
             RangeRows { rows, more }
         };
-        soon(Ok(ReadAnswer {
+        let answer = ReadAnswer {
             applied: Epoch(state.epoch),
             rows: query.rows.iter().map(row).collect(),
             ranges: query.ranges.iter().map(range).collect(),
-        }))
+        };
+        Box::pin(async move {
+            if *self.reads_held.borrow() {
+                self.reads_waiting.fetch_add(1, Ordering::SeqCst);
+                let _ = self.reads_held.subscribe().wait_for(|held| !held).await;
+            }
+            Ok(answer)
+        })
     }
 
     fn watermarks(&self, _: StoreId) -> Result<Watermarks, ServiceError> {
@@ -386,6 +401,9 @@ impl LogApi for FakeNode {
         let mut records = RecordBatch { store: query.store, ..RecordBatch::default() };
         let first = usize::try_from(query.after.0).unwrap().min(state.log.len());
         for (index, (id, epoch, csn, version, txn)) in state.log.iter().enumerate().skip(first).take(query.limit) {
+            if index > first && records.bytes.len() >= query.bytes_max {
+                break;
+            }
             for write in &txn.writes {
                 let key = Span::push(&mut records.bytes, write.key.of(&txn.keys));
                 let value = Span::push(&mut records.bytes, write.value.of(&txn.values));
@@ -647,6 +665,13 @@ pub async fn start_with(node: FakeNode, options: ServerOptions, router: RouterOp
     start_beside(node, options, router, tokio::runtime::Handle::current()).await
 }
 
+/// Starts a server without access control that is called by these names.
+pub async fn start_named(node: FakeNode, names: HostNames) -> Running {
+    let shared = tokio::runtime::Handle::current();
+    let build = |fast_path: FastPath| fast_path.with_shared(shared).with_names(names);
+    start_built(node, ServerOptions::default(), RouterOptions::default(), build).await
+}
+
 /// Starts a server whose long work runs on `shared`.
 pub async fn start_beside(
     node: FakeNode,
@@ -654,12 +679,20 @@ pub async fn start_beside(
     router: RouterOptions,
     shared: tokio::runtime::Handle,
 ) -> Running {
+    start_built(node, options, router, |fast_path| fast_path.with_shared(shared)).await
+}
+
+async fn start_built(
+    node: FakeNode,
+    options: ServerOptions,
+    router: RouterOptions,
+    build: impl FnOnce(FastPath) -> FastPath,
+) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel();
     let node = Arc::new(node);
-    let fast_path = FastPath::new(Service::of(&node), router);
-    let fast_path = fast_path.with_shared(shared);
+    let fast_path = build(FastPath::new(Service::of(&node), router));
     let carriers = Carriers { lanes: Some(Arc::new(Lanes::start(2).unwrap())), tls: None };
     let shutdown = async move {
         let _ = stopped.await;

@@ -46,7 +46,7 @@ const EXPLAINED: &[(&str, &str)] = &[
          most 256 MiB. Bounds recovery time.",
     ),
     ("http", "The HTTP server."),
-    ("http.connections_max", "Open connections; further ones are closed immediately."),
+    ("http.connections_max", "Open connections. For a further one, an idle one is closed."),
     ("http.header_timeout_ms", "Time for a client to send all headers of a request, milliseconds."),
     ("http.body_timeout_ms", "Time for a client to send the whole body of a request, milliseconds."),
     (
@@ -55,6 +55,10 @@ const EXPLAINED: &[(&str, &str)] = &[
     ),
     ("http.threads", "Threads that serve connections. 0: one per core."),
     ("http.debug_routes", "Serve /v1/debug/*, for benchmarks only."),
+    (
+        "http.hosts",
+        "Names by which clients call a node on loopback without access control, besides localhost and IP addresses.",
+    ),
     ("resolver", "Bounds of the resolver. They affect verdicts; a change takes effect at an epoch boundary."),
     ("resolver.window_bytes_max", "History of rows, bytes. Above it, old snapshots are refused earlier."),
     ("resolver.status_bytes_max", "Table of transaction ids and their verdicts, bytes."),

@@ -32,6 +32,9 @@ impl NodeService {
             // Before the read: then no record follows the last one read.
             let ending = *ended.borrow();
             let head = progress.store(query.store).ok_or_else(unknown)?.head;
+            // Held until the page is returned, but not while this waits for records.
+            let is_near = self.records.is_near(query.store, query.after);
+            let permit = if is_near { None } else { Some(self.rows.long_reads.permit().await?) };
             let records = match self.records.page(query.store, query.after, limit, query.bytes_max) {
                 Ok(records) => records,
                 Err(NoRecords::Truncated(_)) => return Err(self.truncated(query.store, query.after).await),
@@ -52,6 +55,7 @@ impl NodeService {
                 let log = self.records.log_id();
                 return Ok(LogPage { log, next, head, durable_upto: head, oldest, records, ending });
             }
+            drop(permit);
             tokio::select! {
                 // Either way, the loop checks once more.
                 _ = timeout_at(deadline.into(), heads.changed()) => {}

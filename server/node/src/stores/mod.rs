@@ -7,6 +7,7 @@ pub mod embedded_memory;
 pub mod embedded_stores;
 pub mod fork_file;
 pub mod log_rows;
+pub mod long_reads;
 pub mod push_control;
 pub mod push_effects;
 pub mod push_states;

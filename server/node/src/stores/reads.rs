@@ -11,6 +11,7 @@ use tribunal_types::limits::READ_BYTES_MAX;
 use tribunal_types::{Epoch, Lsn, StoreId};
 
 use crate::stores::catalog::Records;
+use crate::stores::long_reads::LongReads;
 use crate::stores::pushes::Pushes;
 use crate::stores::range_reads::read_ranges;
 
@@ -30,6 +31,8 @@ pub struct RowReader {
     pub records: Records,
     /// Runs reads that may block on the disk.
     pub runtime: Handle,
+    /// Limits them.
+    pub long_reads: LongReads,
 }
 
 /// Where rows may be looked up.
@@ -58,6 +61,7 @@ impl RowReader {
         {
             return Ok(answer);
         }
+        let _permit = self.long_reads.permit().await?;
         let (this, query) = (self.clone(), query.clone());
         let read = self.runtime.spawn_blocking(move || this.look(&query, &stores, Depth::Disk)).await;
         let read = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })??;

@@ -113,7 +113,9 @@ def sync_detailed(
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and
-    the end with its reason.
+    the end with its reason. A page of a stream that its client has not read counts towards the tenant's
+    quota; if there is no
+    room for the next one, the stream ends with the problem `quota_exceeded`.
 
     Args:
         store (str):
@@ -168,7 +170,9 @@ def sync(
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and
-    the end with its reason.
+    the end with its reason. A page of a stream that its client has not read counts towards the tenant's
+    quota; if there is no
+    room for the next one, the stream ends with the problem `quota_exceeded`.
 
     Args:
         store (str):
@@ -218,7 +222,9 @@ async def asyncio_detailed(
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and
-    the end with its reason.
+    the end with its reason. A page of a stream that its client has not read counts towards the tenant's
+    quota; if there is no
+    room for the next one, the stream ends with the problem `quota_exceeded`.
 
     Args:
         store (str):
@@ -271,7 +277,9 @@ async def asyncio(
     `Last-Event-ID`
     resumes it. In a stream, lines and events with a field `event` are `LogEvent`s: heartbeats, one of
     which comes first, and
-    the end with its reason.
+    the end with its reason. A page of a stream that its client has not read counts towards the tenant's
+    quota; if there is no
+    room for the next one, the stream ends with the problem `quota_exceeded`.
 
     Args:
         store (str):
