@@ -257,6 +257,8 @@ fn missing_files_are_refused_and_the_way_out_is_named() {
     let dir = written("no-identity", 10);
     fs::remove_file(dir.0.join("identity")).unwrap();
     assert!(matches!(dir.open().err(), Some(LogError::Damaged { .. })));
+    let exists = tribunal_log::exists(&dir.0);
+    assert!(matches!(exists, Err(LogError::Damaged { .. })), "it is full, and one file is missing: {exists:?}");
 }
 
 #[test]

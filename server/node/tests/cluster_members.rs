@@ -101,8 +101,8 @@ fn nodes_are_added_and_removed_under_load_and_nothing_is_lost() {
     assert!(status.success() && stderr.contains(REMOVED), "a removal is no failure: {status} {stderr}");
     // Its directory notes the removal.
     let again = cluster.command(2).output().expect("it ends");
-    let told = String::from_utf8_lossy(&again.stderr);
-    assert!(again.status.success() && told.contains(REMOVED), "a supervisor would restart it: {} {told}", again.status);
+    let stderr = String::from_utf8_lossy(&again.stderr);
+    assert!(again.status.success() && stderr.contains(REMOVED), "it would be restarted: {} {stderr}", again.status);
     until_members(&cluster, &[1, 3, 4]);
     let metrics = || cluster.node(1).get("/metrics").body.as_str().expect("text").to_owned();
     eventually("node 1 to be connected to node 4", || {
