@@ -34,7 +34,7 @@ impl NodeService {
             let head = progress.store(query.store).ok_or_else(unknown)?.head;
             // Held until the page is returned, but not while this waits for records.
             let is_near = self.records.is_near(query.store, query.after);
-            let permit = if is_near { None } else { Some(self.rows.long_reads.permit().await?) };
+            let permit = if is_near { None } else { self.rows.long_reads.permit().await };
             let records = match self.records.page(query.store, query.after, limit, query.bytes_max) {
                 Ok(records) => records,
                 Err(NoRecords::Truncated(_)) => return Err(self.truncated(query.store, query.after).await),

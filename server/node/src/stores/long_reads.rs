@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tribunal_service::ServiceError;
 
 /// Reads at once. More would only wait for the same disk.
-const LONG_READS_MAX: usize = 8;
+const LONG_READS_MAX: usize = 16;
 
 /// The permits of reads that may take long. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -15,12 +14,9 @@ pub struct LongReads(Arc<Semaphore>);
 
 impl LongReads {
     /// Waits for a permit.
-    ///
-    /// # Errors
-    /// [`ServiceError::Unavailable`]: never, since the permits are not withdrawn.
-    pub async fn permit(&self) -> Result<OwnedSemaphorePermit, ServiceError> {
-        let permit = Arc::clone(&self.0).acquire_owned().await;
-        permit.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })
+    pub async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        // Nothing closes the semaphore.
+        Arc::clone(&self.0).acquire_owned().await.ok()
     }
 }
 

@@ -61,7 +61,7 @@ impl RowReader {
         {
             return Ok(answer);
         }
-        let _permit = self.long_reads.permit().await?;
+        let _permit = self.long_reads.permit().await;
         let (this, query) = (self.clone(), query.clone());
         let read = self.runtime.spawn_blocking(move || this.look(&query, &stores, Depth::Disk)).await;
         let read = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })??;
