@@ -163,7 +163,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     });
     let mut writer = DiskLog {
         shared: Arc::clone(&shared),
-        segments: SegmentWriter::start(found.segments, found.end.position, found.end.torn)?,
+        segments: SegmentWriter::start(found.segments, found.end)?,
         control,
         dead: found.dead,
         images: image_writer,

@@ -15,12 +15,14 @@ use crate::record::Stored;
 use crate::segments::{Segment, Segments};
 
 /// The end of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct End {
     /// First position after the last complete record.
     pub position: u64,
     /// Whether bytes follow it.
     pub torn: bool,
+    /// Everything below this position was durable when the last record was written.
+    pub durable: u64,
 }
 
 /// A record whose chunks are being read.
@@ -45,6 +47,7 @@ pub(crate) fn scan(
     // A record may begin in a truncated segment; the rest of it is skipped.
     let mut headless = files.first().is_some_and(|first| first.base > 0);
     let mut end = files.first().map_or(0, |first| first.base);
+    let mut durable = 0;
     for (ix, segment) in files.iter().enumerate() {
         let bytes = read_whole(segment)?;
         let mut at = 0;
@@ -59,11 +62,12 @@ pub(crate) fn scan(
                         break;
                     }
                     let torn = search_after(segments, &files[ix..], &bytes, position, &reason)?;
-                    return Ok(End { position: end, torn: torn || open.is_some() });
+                    return Ok(End { position: end, torn: torn || open.is_some(), durable });
                 }
             };
             let part = chunk.head.part;
             let place = chunk.head.place;
+            durable = durable.max(position.saturating_sub(chunk.head.durable_distance));
             at += chunk.head.bytes;
             if part.number == 0 && open.is_none() {
                 headless = false;
@@ -88,7 +92,7 @@ pub(crate) fn scan(
             }
         }
     }
-    Ok(End { position: end, torn: open.is_some() })
+    Ok(End { position: end, torn: open.is_some(), durable })
 }
 
 fn read_whole(segment: &Segment) -> Result<Vec<u8>, LogError> {

@@ -12,10 +12,13 @@ use crate::error::LogError;
 use crate::files::{Files, LogFile, OpenMode};
 use crate::frame::{Kind, Place, Seat, chain, pieces, put_chunk};
 use crate::record::Appended;
+use crate::segment_scan::End;
 use crate::segments::{Segment, Segments, length_at};
 
-/// Bytes of zeros written at once when a torn end is wiped.
+/// Bytes of zeros written at once when a torn end is wiped, and bytes written again at once.
 const WIPE_BYTES: usize = 1024 * 1024;
+/// Bytes before the end that are written again at most: far more than one sync covers.
+const REWRITTEN_BYTES_MAX: u64 = 128 * 1024 * 1024;
 /// Bytes of zeros written at once while commits are in progress.
 const FILL_STEP_BYTES: usize = 128 * 1024;
 /// Page size of the kernel's cache, and alignment of direct writes.
@@ -42,8 +45,12 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Continues at `tail`; if `torn`, wipes everything after it.
-    pub(crate) fn start(segments: Arc<Segments>, tail: u64, torn: bool) -> Result<Self, LogError> {
+    /// Continues at the end of the log; if it is torn, wipes everything after it.
+    ///
+    /// What is not known to be durable is written again. If the sync of an earlier process failed, the kernel keeps the
+    /// data that did not reach the disk and takes it for written: it is read back, but no later sync writes it.
+    pub(crate) fn start(segments: Arc<Segments>, end: End) -> Result<Self, LogError> {
+        let End { position: tail, torn, durable } = end;
         let files = segments.files();
         if torn {
             // Last segment first: after a power cut, a partly wiped record still has its beginning.
@@ -51,6 +58,11 @@ impl SegmentWriter {
                 let torn = tail.max(segment.base) - segment.base..segment.len;
                 wipe(&*segment.file, torn).map_err(|e| LogError::io("wipe", &segment.path, &e))?;
             }
+        }
+        let doubtful = durable.max(tail.saturating_sub(REWRITTEN_BYTES_MAX))..tail;
+        for segment in files.iter().filter(|segment| segment.base < tail && segment.end() > doubtful.start) {
+            let part = doubtful.start.max(segment.base) - segment.base..tail.min(segment.end()) - segment.base;
+            rewrite(&*segment.file, part).map_err(|e| LogError::io("rewrite", &segment.path, &e))?;
         }
         let files_end = files.last().map_or(0, |last| last.end());
         let current = files.iter().rfind(|segment| segment.base <= tail && tail < segment.end()).cloned();
@@ -192,6 +204,19 @@ impl SegmentWriter {
     fn fail(&mut self, reason: String) -> LogError {
         LogError::DurabilityInDoubt { reason: self.failed.get_or_insert(reason).clone() }
     }
+}
+
+/// Writes a part of a file with its own content.
+fn rewrite(file: &dyn LogFile, part: Range<u64>) -> io::Result<()> {
+    let mut bytes = vec![0; WIPE_BYTES];
+    let mut at = part.start;
+    while at < part.end {
+        let step = usize::try_from(part.end - at).map_or(bytes.len(), |left| left.min(bytes.len()));
+        file.read_exact_at(&mut bytes[..step], at)?;
+        file.write_all_at(&bytes[..step], at)?;
+        at += step as u64;
+    }
+    Ok(())
 }
 
 /// Overwrites bytes of a file with zeros, durably.

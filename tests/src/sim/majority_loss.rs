@@ -161,7 +161,8 @@ impl World {
         let survivor = self.random.one_of(&able);
         let cuts_power = self.majority_loss.cuts_power && tries < CUTS_MAX;
         let cut = if cuts_power { self.after_a_power_cut(survivor) } else { None };
-        if cuts_power && cut.is_none() {
+        let durable = self.durable_control(survivor);
+        if cuts_power && cut.is_none() || durable.is_none() {
             self.later(TRY_AGAIN_US, Happening::Fault(planned));
             return Ok(());
         }
@@ -171,7 +172,7 @@ impl World {
             let (reader, agreed) = (process.reader.clone(), process.member.reached(GroupId::CONTROL));
             self.changes.note_control_log_up_to(&reader, agreed)?;
         }
-        self.lose_all_but(survivor, cut);
+        self.lose_all_but(survivor, cut, durable);
         Ok(())
     }
 
@@ -187,15 +188,30 @@ impl World {
         has_decided(machine, &disk.copy(look_seed), self.judge.oracle.last).then_some(disk)
     }
 
-    fn lose_all_but(&mut self, survivor: u16, cut: Option<SimFiles>) {
+    /// Returns the last control entry that is durable on a machine's disk, if everything decided so far is: the command
+    /// itself may be interrupted by a power cut.
+    fn durable_control(&self, node: u16) -> Option<u64> {
+        let machine = &self.machines[usize::from(node) - 1];
+        let disk = machine.disk.copy(0);
+        disk.cut_power();
+        disk.power_on(Survival::None);
+        let opened = machine.open(&disk).ok()?;
+        let (_, last) = opened.reader.group_bounds(GroupId::CONTROL);
+        drop(opened);
+        has_decided(machine, &disk, self.judge.oracle.last).then_some(last.index)
+    }
+
+    fn lose_all_but(&mut self, survivor: u16, cut: Option<SimFiles>, durable: Option<u64>) {
         let time_us = self.time_us;
         self.trace.note(time_us, format_args!("all disks are lost but that of node {survivor}"));
         self.report.majority_loss.lost += 1;
         self.report.majority_loss.power_cuts += u64::from(cut.is_some());
         let member = self.member(survivor).expect("it can continue alone");
-        let (complete, applied) = (member.replica().last_complete(), member.replica().replicated().index().0);
-        // After a power cut, only what it has decided is certain to be on its disk.
-        let (known, applied) = if cut.is_some() { (self.judge.oracle.last, 0) } else { (complete, applied) };
+        let applied = member.replica().replicated().index().0;
+        // Of what the other nodes agreed on, only what is durable is certain to be on its disk after a power cut.
+        let is_certain = cut.is_none() && durable >= Some(member.reached(GroupId::CONTROL));
+        let known = if is_certain { member.replica().last_complete() } else { self.judge.oracle.last };
+        let applied = if is_certain { applied } else { 0 };
         self.witness.forget_after(known);
         let loss = &mut self.majority_loss;
         (loss.survivor, loss.under_way, loss.applied, loss.frames_from_us) = (Some(survivor), true, applied, time_us);

@@ -43,11 +43,15 @@ impl Votes {
         Ok(())
     }
 
-    /// Forgets an entry that no node was sent: a sole voter sends nothing in a term that is not durable, so after a
-    /// power cut it may lead the same term again, with different entries.
+    /// Forgets the entries from this one on that no node was sent: a sole voter sends nothing in a term that is not
+    /// durable, so after a power cut it may lead the same term again, with different entries.
     pub fn forget_what_nobody_was_sent(&mut self, node: u16, group: GroupId, id: EntryId) {
         if self.durable.get(&(node, group)).is_none_or(|(term, _)| id.term > *term) {
-            self.contents.remove(&(group, id.index, id.term));
+            let from = (group, id.index, 0)..=(group, u64::MAX, u64::MAX);
+            let unsent = self.contents.range(from).map(|(at, _)| *at).filter(|(_, _, term)| *term == id.term);
+            for at in unsent.collect::<Vec<_>>() {
+                self.contents.remove(&at);
+            }
         }
     }
 

@@ -21,6 +21,7 @@ use crate::mark_file;
 use crate::open::write_empty;
 use crate::outcomes;
 use crate::record::{Stored, Tip};
+use crate::segment_scan::End;
 use crate::segment_writer::SegmentWriter;
 use crate::truncation::{self, Truncated};
 
@@ -56,7 +57,7 @@ impl Known<'_> {
         };
         let (segments, mut control) = write_empty(&real_files(), dir, &identity)?;
         let mut entries = Entries {
-            writer: SegmentWriter::start(segments, 0, false)?,
+            writer: SegmentWriter::start(segments, End::default())?,
             tip: Tip::default(),
             control: ControlIndex(0),
             clock_ms: 0,

@@ -60,6 +60,42 @@ fn a_failed_sync_is_final_and_loses_nothing_that_was_promised() {
     assert!(in_doubt > 60 && harmless > 10, "{in_doubt} in doubt, {harmless} harmless");
 }
 
+/// The process starts again, but not the machine: the kernel returns what the failed sync did not write, and no later sync
+/// writes it unless it is written again. The control log has a second copy.
+#[test]
+fn what_is_read_back_after_a_failed_sync_survives_the_next_power_cut() {
+    for seed in 0..20 {
+        for part in ["/segments/", "/control"] {
+            let step = |session: &mut Session| match part {
+                "/segments/" => session.append(1, 2, 100),
+                _ => session.append_refused_key(100),
+            };
+            let (disk, model) = (SimFiles::new(seed), Arc::new(Mutex::new(Model::default())));
+            let reopened = || open(&disk, &model).unwrap_or_else(|broken| panic!("seed {seed}, {part}: {broken}"));
+            let mut session = reopened();
+            step(&mut session).unwrap();
+            session.sync().unwrap();
+            step(&mut session).unwrap();
+            disk.fail_sync_of(part);
+            assert!(
+                matches!(session.sync(), Err(End::Disk(LogError::DurabilityInDoubt { .. }))),
+                "seed {seed}, {part}"
+            );
+            drop(session);
+            disk.kill_process();
+            let mut session = reopened();
+            session.sync().unwrap();
+            // The model expects this promise, and with it everything before, from now on.
+            step(&mut session).unwrap();
+            session.sync().unwrap();
+            disk.cut_power();
+            drop(session);
+            disk.power_on(Survival::None);
+            reopened();
+        }
+    }
+}
+
 #[test]
 fn a_disk_without_room_loses_nothing_that_was_promised() {
     let (mut refused, mut stopped) = (0, 0);
