@@ -34,13 +34,16 @@ struct InFlight {
     bytes: AtomicUsize,
     /// Notifies streams that wait for room.
     released: Notify,
+    /// The number of these streams: notifying takes a lock, which commits must not wait for.
+    waiting: AtomicUsize,
 }
 
 impl InFlight {
-    /// Counts `bytes` of a request that already counts `own`, if there is room. Beside no other request, any size fits.
+    /// Counts `bytes` of a request that already counts `own`, if there is room. If nothing else is in flight, any size fits.
     fn take(&self, bytes: usize, own: usize, bytes_max: usize) -> bool {
         // A refused attempt changes nothing: others might fail because of it, and nothing would wake them.
-        let taken = self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+        // Sequentially consistent with `release`: either this sees what is released, or it is seen waiting.
+        let taken = self.bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |before| {
             let after = before.saturating_add(bytes);
             (bytes == 0 || before <= own || after <= bytes_max).then_some(after)
         });
@@ -48,8 +51,10 @@ impl InFlight {
     }
 
     fn release(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.released.notify_waiters();
+        self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.released.notify_waiters();
+        }
     }
 }
 
@@ -109,6 +114,8 @@ impl Room {
     /// Reserves `bytes`, and waits until there is room for them, for `timeout` at most.
     pub async fn reserve_within(&self, bytes: usize, timeout: Duration) -> Option<Reserved> {
         let reserve = async {
+            self.tenant.waiting.fetch_add(1, Ordering::SeqCst);
+            let _waiting = Waiting(&self.tenant.waiting);
             loop {
                 // Register before the attempt, so that no notification is missed.
                 let released = self.tenant.released.notified();
@@ -119,6 +126,15 @@ impl Room {
             }
         };
         tokio::time::timeout(timeout, reserve).await.ok()
+    }
+}
+
+/// A stream that waits for room, until this is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -175,7 +175,9 @@ impl Activity {
     #[must_use]
     pub fn quiet(&self) -> Option<Quiet> {
         let has = |count: &AtomicU32| count.load(Ordering::Relaxed) > 0;
-        if has(&self.in_flight) || self.is_evicted.load(Ordering::Relaxed) {
+        // Strangers may send heads forever.
+        let begins = self.phase.load(Ordering::Relaxed) == HEAD && self.tenant.get().is_some();
+        if has(&self.in_flight) || begins || self.is_evicted.load(Ordering::Relaxed) {
             return None;
         }
         let is_idle = !has(&self.responding) && !has(&self.duplex);
@@ -192,6 +194,16 @@ impl Activity {
     pub fn evict(&self) {
         self.is_evicted.store(true, Ordering::Relaxed);
         self.evicted.notify_one();
+    }
+
+    /// Returns whether an eviction is void, because a request has begun since the connection was chosen. Another one is
+    /// chosen then.
+    pub fn stays(&self) -> bool {
+        let works = self.in_flight.load(Ordering::Relaxed) > 0;
+        if works {
+            self.is_evicted.store(false, Ordering::Relaxed);
+        }
+        works
     }
 
     /// Completes when the connection has to close.
@@ -564,5 +576,10 @@ mod tests {
         drop(stream);
         activity.evict();
         assert_eq!(is_idle(), None, "it is being closed");
+        assert!(!activity.stays());
+        let request = activity.request_began(false);
+        assert!(activity.stays(), "it has begun a request since");
+        drop(request);
+        assert_eq!(is_idle(), Some(true));
     }
 }

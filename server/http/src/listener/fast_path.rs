@@ -114,12 +114,13 @@ impl FastPath {
 
     /// Answers a request.
     pub async fn answer(&self, request: Request<Incoming>, connection: &ConnectionContext) -> Response {
+        // Before any refusal: the rest of a body must be read, or a client that still sends it loses the response.
+        let mut request = Upload::of(request);
         if self.app.options.access.is_none()
             && let Err(problem) = self.names.check(&request)
         {
             return problem.into_response();
         }
-        let mut request = Upload::of(request);
         let short = self.shared.is_none() || is_short(request.body());
         if request.method() == Method::POST && short && is_commit(request.uri().path()) {
             let (mut parts, body) = request.into_parts();

@@ -340,6 +340,9 @@ async fn connection(
                 watchdog.as_mut().reset(tokio::time::Instant::now() + next.max(Duration::from_millis(1)));
             }
             () = activity.evicted() => {
+                if activity.stays() {
+                    continue;
+                }
                 counters::cut();
                 return;
             }

@@ -57,13 +57,14 @@ impl HostNames {
     /// this machine.
     fn has(&self, authority: &str) -> bool {
         let Some(names) = &self.names else { return true };
-        let host = host_of(authority).to_ascii_lowercase();
+        let host = host_of(authority);
         let literal = host.trim_start_matches('[').trim_end_matches(']');
         if literal.parse::<Ipv4Addr>().is_ok() || literal.parse::<Ipv6Addr>().is_ok() {
             return true;
         }
-        let host = host.strip_suffix('.').unwrap_or(&host);
-        host.rsplit('.').next() == Some(LOCALHOST) || names.iter().any(|name| name == host)
+        let host = host.strip_suffix('.').unwrap_or(host);
+        host.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case(LOCALHOST))
+            || names.iter().any(|name| name.eq_ignore_ascii_case(host))
     }
 }
 

@@ -2,6 +2,7 @@
 //! has sent it, and a stream has at most one chunk at a time: a client that does not read costs one chunk, for which
 //! there was room.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::request::caller::tenant;
 
 /// How long a stream waits for room before it ends.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the end of a chunk may wait for its client, like other unread responses. It is not larger than a piece; in
+/// HTTP/2 it may be in the protocol's buffer, where nothing else notices that it is not read.
+const TURN_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// The room of one stream.
 pub(crate) struct StreamRoom {
@@ -49,10 +53,14 @@ impl StreamRoom {
     }
 
     /// Waits until the connection has sent the previous chunk.
-    pub(crate) async fn turn(&self) -> Option<Turn> {
-        // Nothing closes the semaphore.
-        let permit = Arc::clone(&self.turn).acquire_owned().await;
-        permit.ok().map(|permit| Turn { _permit: permit })
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] if its client does not read it: the stream must be reset, because its end could not be
+    /// sent either.
+    pub(crate) async fn turn(&self) -> io::Result<Turn> {
+        let permit = tokio::time::timeout(TURN_TIMEOUT, Arc::clone(&self.turn).acquire_owned()).await;
+        let permit = permit.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the client does not read"))?;
+        permit.map(|permit| Turn { _permit: permit }).map_err(io::Error::other)
     }
 
     /// Reserves `bytes` if there is room for them now.

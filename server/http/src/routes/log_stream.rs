@@ -7,6 +7,7 @@
 //! reason: the limit is reached, the stream was idle for the requested time, the log was truncated past the reader, the
 //! quota has no room, the reader's credential is no longer valid, or the node stops.
 
+use std::io;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -97,10 +98,13 @@ pub async fn open(app: App, parts: &Parts, query: StreamQuery) -> Result<Respons
     let (first, ended) = (None, false);
     let mut stream =
         LogStream { app, headers, admitted_at, query, after, left, quiet_since, beat_at, room, first, ended };
-    stream.first = Some(stream.page(Duration::ZERO).await?);
+    // Without room for the first page, the request is refused at once: clients wait for the head of a response.
+    let page = stream.read_page(Duration::ZERO).await?;
+    let reserved = stream.room.reserve(all_bytes(&page)).ok_or_else(|| no_room(&stream.app))?;
+    stream.first = Some(Held { page, reserved });
     let chunks = unfold(stream, |mut stream| async {
         let chunk = stream.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(chunk), stream))
+        Some((chunk, stream))
     });
     let mut response = streamed(form, Body::from_stream(chunks));
     response.extensions_mut().insert(ChecksCaller);
@@ -121,9 +125,8 @@ pub fn streamed(form: Form, body: Body) -> Response {
 impl LogStream {
     /// Reads the next page once there is room for it and its text.
     async fn page(&self, wait: Duration) -> Result<Held, ServiceError> {
-        let records_max = usize::try_from(self.left).unwrap_or(usize::MAX).min(PAGE_RECORDS_MAX);
-        let page = self.read(wait, records_max).await?;
-        let (records, bytes) = (page.records.records.len(), held_bytes(&page) + text_bytes(&page));
+        let page = self.read_page(wait).await?;
+        let (records, bytes) = (page.records.records.len(), all_bytes(&page));
         if let Some(reserved) = self.room.reserve(bytes) {
             return Ok(Held { page, reserved });
         }
@@ -131,6 +134,10 @@ impl LogStream {
         drop(page);
         let reserved = self.room.wait_for(bytes).await.ok_or_else(|| no_room(&self.app))?;
         Ok(Held { page: self.read(Duration::ZERO, records).await?, reserved })
+    }
+
+    async fn read_page(&self, wait: Duration) -> Result<LogPage, ServiceError> {
+        self.read(wait, usize::try_from(self.left).unwrap_or(usize::MAX).min(PAGE_RECORDS_MAX)).await
     }
 
     async fn read(&self, wait: Duration, records_max: usize) -> Result<LogPage, ServiceError> {
@@ -146,11 +153,17 @@ impl LogStream {
     }
 
     /// Returns the next bytes to write; `None` at the end.
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.ended {
             return None;
         }
-        let turn = self.room.turn().await?;
+        let turn = match self.room.turn().await {
+            Ok(turn) => turn,
+            Err(unread) => {
+                self.ended = true;
+                return Some(Err(unread));
+            }
+        };
         let mut out = Out { form: self.query.form, json: JsonWriter::with_capacity(0) };
         let mut room = None;
         if let Some(Held { page, reserved }) = self.first.take() {
@@ -181,7 +194,7 @@ impl LogStream {
                 }
             }
         }
-        Some(chunk(out.json.finish(), room, turn))
+        Some(Ok(chunk(out.json.finish(), room, turn)))
     }
 
     /// Returns how long to wait for records: until the next heartbeat, until the stream has been idle long enough, or
@@ -238,6 +251,11 @@ impl LogStream {
         self.ended = true;
         out.failure(self.after, problem);
     }
+}
+
+/// Returns the memory of a page and its text.
+fn all_bytes(page: &LogPage) -> usize {
+    held_bytes(page) + text_bytes(page)
 }
 
 /// Returns the memory of a page; 0 for an empty one, which always has room.

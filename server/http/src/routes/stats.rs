@@ -61,7 +61,11 @@ pub async fn stats(State(app): State<App>, request: Request) -> Result<Response,
     let service: Arc<Service> = Arc::clone(&app.service);
     let room = StreamRoom::of(&app, &parts);
     let chunks = unfold((service, caller, room, Some(first)), move |(service, caller, room, first)| async move {
-        let turn = room.turn().await?;
+        let turn = room.turn().await;
+        let turn = match turn {
+            Ok(turn) => turn,
+            Err(unread) => return Some((Err(unread), (service, caller, room, None))),
+        };
         let stats = match first {
             Some(first) => first,
             None => {
@@ -77,7 +81,7 @@ pub async fn stats(State(app): State<App>, request: Request) -> Result<Response,
         text.extend_from_slice(b"\n\n");
         let reserved = room.wait_for(text.len()).await?;
         let chunk = chunk(text, Some(reserved), turn);
-        Some((Ok::<_, std::convert::Infallible>(chunk), (service, caller, room, None)))
+        Some((Ok(chunk), (service, caller, room, None)))
     });
     Ok(streamed(form, Body::from_stream(chunks)))
 }

@@ -1,5 +1,6 @@
 //! `GET /v1/stores/{store}/state`: the state from which a reader restarts after its position was truncated.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -66,7 +67,7 @@ pub async fn get_state(State(app): State<App>, request: Request) -> Result<Respo
     let image = Image { app, room, catalog, head: Some(head.finish()), rows, count: 0, ended: false };
     let chunks = unfold(image, |mut image| async {
         let chunk = image.next().await?;
-        Some((Ok::<_, std::convert::Infallible>(chunk), image))
+        Some((chunk, image))
     });
     Ok(streamed(form, Body::from_stream(chunks)))
 }
@@ -82,13 +83,19 @@ struct Image {
 }
 
 impl Image {
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.ended {
             return None;
         }
-        let turn = self.room.turn().await?;
+        let turn = match self.room.turn().await {
+            Ok(turn) => turn,
+            Err(unread) => {
+                self.ended = true;
+                return Some(Err(unread));
+            }
+        };
         if let Some(head) = self.head.take() {
-            return Some(chunk(head, None, turn));
+            return Some(Ok(chunk(head, None, turn)));
         }
         let mut page = match &mut self.rows {
             Some(rows) => rows.next().await,
@@ -126,7 +133,7 @@ impl Image {
                 json.end_line();
             }
         }
-        Some(chunk(json.finish(), room, turn))
+        Some(Ok(chunk(json.finish(), room, turn)))
     }
 }
 

@@ -61,11 +61,12 @@ impl RowReader {
         {
             return Ok(answer);
         }
-        let _permit = self.long_reads.permit().await;
+        let permit = self.long_reads.permit().await;
         let (this, query) = (self.clone(), query.clone());
-        let read = self.runtime.spawn_blocking(move || this.look(&query, &stores, Depth::Disk)).await;
-        let read = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })??;
-        read.ok_or_else(|| ServiceError::Unavailable { detail: "the rows were not read".into() })
+        // The read goes on, and keeps its permit, if its client disconnects.
+        let read = self.runtime.spawn_blocking(move || (this.look(&query, &stores, Depth::Disk), permit)).await;
+        let (read, _permit) = read.map_err(|error| ServiceError::Unavailable { detail: error.to_string() })?;
+        read?.ok_or_else(|| ServiceError::Unavailable { detail: "the rows were not read".into() })
     }
 
     /// Reads as [`RowReader::read`] does, and waits until `deadline` for a store that is still being opened.
