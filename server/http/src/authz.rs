@@ -42,6 +42,16 @@ enum Need {
     OfService(Roles),
 }
 
+impl Need {
+    /// Returns whether only operators, and what watches the service for them, may call the route.
+    fn is_of_operators(self) -> bool {
+        match self {
+            Need::Nobody => false,
+            Need::AnyOf(roles) | Need::OfService(roles) => !roles.has(Role::Engine) && !roles.has(Role::Store),
+        }
+    }
+}
+
 fn need(method: &Method, pattern: &str) -> Need {
     let any = |roles: &[Role]| Need::AnyOf(roles.iter().copied().collect());
     let of_service = |roles: &[Role]| Need::OfService(roles.iter().copied().collect());
@@ -84,12 +94,8 @@ fn only_reads(method: &Method, pattern: &str) -> bool {
 
 /// Returns whether a request changes the configuration: operators look for it in the log. Keys log their own changes.
 fn changes_configuration(method: &Method, pattern: &str, need: Need) -> bool {
-    let is_of_operators = match need {
-        Need::Nobody => false,
-        Need::AnyOf(roles) | Need::OfService(roles) => !roles.has(Role::Engine) && !roles.has(Role::Store),
-    };
     let reads = matches!(*method, Method::GET | Method::HEAD);
-    is_of_operators && !reads && !pattern.starts_with("/v1/admin/keys")
+    need.is_of_operators() && !reads && !pattern.starts_with("/v1/admin/keys")
 }
 
 /// Characters of a path that are logged: enough for the longest name of a store and what may follow it.
@@ -195,7 +201,8 @@ pub async fn admit(State(app): State<App>, mut request: Request, next: Next) -> 
         Some(pattern) if pattern.as_str() == STREAM => STREAM_BYTES_MAX,
         _ => body_bytes(request.method(), request.version(), request.headers()),
     };
-    let (principal, permit) = match enter(&app, need, request.headers(), bytes).await {
+    let diagnoses = *request.method() == Method::GET && need.is_of_operators();
+    let (principal, permit) = match enter(&app, need, diagnoses, request.headers(), bytes).await {
         Ok(entered) => entered,
         Err(response) => return response,
     };
@@ -347,7 +354,7 @@ impl Drop for Answering<'_> {
 pub async fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Response> {
     let need = need(&parts.method, "/v1/txns/{txn_id}/commit");
     let (principal, permit) =
-        enter(app, need, &parts.headers, body_bytes(&parts.method, parts.version, &parts.headers)).await?;
+        enter(app, need, false, &parts.headers, body_bytes(&parts.method, parts.version, &parts.headers)).await?;
     parts.extensions.insert(principal);
     Ok(permit)
 }
@@ -355,11 +362,12 @@ pub async fn enter_commit(app: &App, parts: &mut Parts) -> Result<Permit, Respon
 async fn enter(
     app: &App,
     need: Need,
+    diagnoses: bool,
     headers: &HeaderMap,
     body_bytes: usize,
 ) -> Result<(Arc<Principal>, Permit), Response> {
     let token = bearer(headers).map_err(|reason| unauthenticated(reason).into_response())?;
-    let principal = principal(app, token).await.map_err(IntoResponse::into_response)?;
+    let principal = principal(app, token, diagnoses).await.map_err(IntoResponse::into_response)?;
     let allowed = match need {
         Need::Nobody => true,
         Need::AnyOf(roles) => principal.roles.has_any(roles),
@@ -373,13 +381,21 @@ async fn enter(
 }
 
 /// Returns the principal of a token. An unknown token may belong to a key that another node has just created, and a known
-/// one to a key that was revoked while this node was down. A node that reaches no majority still admits the latter:
-/// operators need it to tell what is wrong, and it takes no changes.
-async fn principal(app: &App, token: &str) -> Result<Arc<Principal>, ProblemResponse> {
+/// one to a key that was revoked while this node was down. If it cannot catch up, `diagnoses` still admits the latter:
+/// operators must be able to see what is wrong.
+async fn principal(app: &App, token: &str, diagnoses: bool) -> Result<Arc<Principal>, ProblemResponse> {
     let node = &app.service.node;
     match app.service.keys.authenticate(token) {
         Err(reason) if reason.is_unknown && catches_up(app).await? => {}
-        Ok(_) if !node.has_caught_up() && node.catch_up().await.is_ok() => {}
+        Ok(_) if !node.has_caught_up() => match node.catch_up().await {
+            Ok(()) => {}
+            Err(_) if diagnoses => {}
+            Err(_) => {
+                let detail = "this node has just started, and cannot tell yet whether the key was revoked meanwhile: send the \
+                              request again, or to another node";
+                return Err(not_known_yet(detail));
+            }
+        },
         known => return known.map_err(refused),
     }
     app.service.keys.authenticate(token).map_err(refused)
@@ -392,8 +408,12 @@ async fn catches_up(app: &App) -> Result<bool, ProblemResponse> {
         tracing::debug!(reason = problem.body.detail, "cannot tell whether another node has created a key");
         let detail = "this node does not know the key, and cannot tell now whether another node has created it: send the \
                       request again, or to another node";
-        ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retryable(Some(UNKNOWN_KEY_RETRY_MS))
+        not_known_yet(detail)
     })
+}
+
+fn not_known_yet(detail: &str) -> ProblemResponse {
+    ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail).retryable(Some(UNKNOWN_KEY_RETRY_MS))
 }
 
 fn bearer(headers: &HeaderMap) -> Result<&str, &'static str> {

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-/// Free bytes below which the node is not ready and takes no commits: a log segment, an image and the stores' flushes
-/// need room, and a write that fails ends the node.
+/// Free bytes below which the node is not ready: a log segment, an image and the stores' flushes need room.
 const FREE_BYTES_MIN: u64 = 128 << 20;
+/// Free bytes below which the node takes no commits, because a write that fails ends it. Far fewer than those above: with
+/// more commits it may yet take an image and truncate its log.
+const WRITE_BYTES_MIN: u64 = 32 << 20;
 /// Free bytes below which a large disk is low.
 const LOW_BYTES: u64 = 1 << 30;
 /// A disk is low if less than one part in this many is free, or less than [`LOW_BYTES`] if that is smaller.
@@ -73,13 +75,13 @@ impl DataDisk {
     /// Returns the reason if there is too little free space to continue.
     #[must_use]
     pub fn full(&self) -> Option<String> {
-        reason(self.free_bytes()?)
+        reason(self.free_bytes()?, FREE_BYTES_MIN)
     }
 
-    /// Returns the reason if there was too little free space at the last reading. Never waits.
+    /// Returns the reason if there was too little free space for commits at the last reading. Never waits.
     #[must_use]
-    pub fn was_full(&self) -> Option<String> {
-        reason(self.last_free.load(Ordering::Relaxed))
+    pub fn takes_no_commits(&self) -> Option<String> {
+        reason(self.last_free.load(Ordering::Relaxed), WRITE_BYTES_MIN)
     }
 
     /// Returns the free bytes; `None` if the file system returns none.
@@ -113,8 +115,9 @@ impl DataDisk {
                 %data,
                 free_mib,
                 "the disk of the data directory is running full: free some space, or lower `log.retention_hours` or \
-                 `log.retention_bytes`. Below {} MiB the node is not ready and takes no commits, and a write that fails stops it",
-                FREE_BYTES_MIN >> 20
+                 `log.retention_bytes`. Below {} MiB the node is not ready, and below {} MiB it takes no commits",
+                FREE_BYTES_MIN >> 20,
+                WRITE_BYTES_MIN >> 20
             );
         } else {
             tracing::info!(%data, free_mib, "the disk of the data directory has enough free space again");
@@ -130,13 +133,13 @@ fn change(was_low: bool, space: Space) -> Option<bool> {
     (is_low != was_low).then_some(is_low)
 }
 
-fn reason(free: u64) -> Option<String> {
+fn reason(free: u64, needed: u64) -> Option<String> {
     let mib = |bytes: u64| bytes >> 20;
-    (free < FREE_BYTES_MIN).then(|| {
+    (free < needed).then(|| {
         format!(
             "the disk of the data directory is almost full: {} MiB are free, {} are needed; free some space",
             mib(free),
-            mib(FREE_BYTES_MIN)
+            mib(needed)
         )
     })
 }
@@ -166,8 +169,8 @@ mod tests {
 
     #[test]
     fn only_an_almost_full_disk_is_a_reason() {
-        assert_eq!(reason(FREE_BYTES_MIN), None);
-        let text = reason(FREE_BYTES_MIN - 1).expect("too little");
+        assert_eq!(reason(FREE_BYTES_MIN, FREE_BYTES_MIN), None);
+        let text = reason(FREE_BYTES_MIN - 1, FREE_BYTES_MIN).expect("too little");
         assert!(text.contains("127 MiB are free") && text.contains("free some space"), "{text}");
         assert!(DataDisk::new(Path::new("/")).free_bytes().is_some_and(|free| free > 0));
         assert_eq!(DataDisk::new(Path::new("/does/not/exist")).full(), None, "unknown free space is no reason");

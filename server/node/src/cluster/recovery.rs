@@ -106,6 +106,9 @@ pub fn recover_member(
     let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(in_words)?;
     let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
     found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
+    // Raft takes everything that it finds for durable and vouches for it at once. A killed process may have left it in the
+    // system's cache.
+    log.sync().map_err(in_words)?;
     let mut policies = PolicySet::new(config, Arc::clone(&loader))?;
     let groups: Vec<GroupId> = membership.founders.iter().map(|node| Membership::group_of(*node)).collect();
     let keyer = RowKeyer::new(found.row_secret);

@@ -95,6 +95,9 @@ fn run(config: &Config, file: Option<&Path>, with_kv: bool) -> Result<(), String
         // processes must leave the node stopped.
         Err(reason) if reason == REMOVED => {
             tracing::warn!("{reason}");
+            // Without a report, systemd takes the end of the start for a failure.
+            supervisor::tell_ready();
+            supervisor::tell_stopping();
             Ok(())
         }
         Ok(()) => {

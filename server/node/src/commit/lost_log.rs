@@ -15,8 +15,8 @@ const LATER_THAN_LOG: [&str; 3] = ["stores", OPERATOR_KEY_FILE, "keys.used"];
 /// A description of the problem and its remedy.
 pub fn check_log_is_present(data: &Path) -> Result<(), String> {
     let log = log_dir(data);
-    // Opening it tells what a log with files lacks.
-    if is_filled(&log) {
+    // Opening it tells what a log with files lacks, and that a salvage was interrupted.
+    if is_filled(&log) || is_filled(&data.join("log.salvaged")) {
         return Ok(());
     }
     let Some(found) = LATER_THAN_LOG.iter().map(|name| data.join(name)).find(|path| is_filled(path)) else {
@@ -30,9 +30,11 @@ pub fn check_log_is_present(data: &Path) -> Result<(), String> {
     ))
 }
 
-/// Returns whether a path is a file, or a directory that is not empty.
+/// Returns whether a path is a file, or a directory that is not empty: a new file system may have one entry of its own.
 fn is_filled(path: &Path) -> bool {
-    path.is_file() || path.read_dir().is_ok_and(|mut entries| entries.next().is_some())
+    let has_entries =
+        || path.read_dir().is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name() != "lost+found"));
+    path.is_file() || has_entries()
 }
 
 #[cfg(test)]
@@ -55,6 +57,11 @@ mod tests {
         }
         std::fs::write(data.join("keys.used"), "x").unwrap();
         assert!(check_log_is_present(data).is_err());
+        std::fs::create_dir_all(log_dir(data).join("lost+found")).unwrap();
+        assert!(check_log_is_present(data).is_err(), "a new file system");
+        std::fs::create_dir_all(data.join("log.salvaged/segments")).unwrap();
+        assert_eq!(check_log_is_present(data), Ok(()), "opening it tells how to go on");
+        std::fs::remove_dir_all(data.join("log.salvaged")).unwrap();
         drop(tribunal_log::open(&log_dir(data), &tribunal_log::LogOptions::default()).unwrap());
         assert_eq!(check_log_is_present(data), Ok(()));
     }
