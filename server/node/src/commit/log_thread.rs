@@ -445,28 +445,11 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_needs_more_than_it_has_applied_is_over_its_quota_by_that() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let Parts { queue, jobs, mut context, .. } = parts(dir.path());
-        let (events, told) = unbounded();
-        context.events = events;
-        context.quota = HoldBack { age_ms: 0, bytes: 0 };
-        context.awaited = Box::new(|| vec![(StoreId(1), Epoch(0))]);
-        queue.send(Job::Truncate {
-            below: Epoch(1),
-            applied: vec![(StoreId(1), Epoch(9)), (StoreId(2), Epoch(9))],
-            ask_stores: true,
-        });
-        queue.send(Job::Stop);
-        run(&jobs, &context);
-        let over: Vec<StoreId> = told
-            .try_iter()
-            .filter_map(|message| match message {
-                Message::OverQuota(store, _) => Some(store),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(over, [StoreId(1)]);
+    fn a_store_needs_the_lesser_of_what_it_reported_and_what_its_files_lack() {
+        let applied = [(StoreId(1), Epoch(9)), (StoreId(2), Epoch(9))];
+        let awaited = [(StoreId(1), Epoch(0)), (StoreId(2), Epoch(11)), (StoreId(3), Epoch(1))];
+        let needed: Vec<_> = needed_by_each(&applied, &awaited).collect();
+        assert_eq!(needed, [(StoreId(1), Epoch(0)), (StoreId(2), Epoch(9))]);
     }
 
     #[test]
