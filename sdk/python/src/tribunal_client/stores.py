@@ -20,7 +20,7 @@ class StorePush:
     """The push to a store's storage."""
 
     state: str
-    """`running`, `backing_off`, `stopped`, `detached`, `damaged` or `log_only`; newer services may have further ones."""
+    """`running`, `backing_off`, `stopped`, `detached`, `damaged` or `log_only`; newer services may add some."""
     lag_ms: int
     """Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none."""
     durability: str | None
