@@ -123,18 +123,21 @@ static bool is(const char *text, size_t len, const char *expected) {
   return len == strlen(expected) && memcmp(text, expected, len) == 0;
 }
 
-/* Rejects the configuration with a reason, which may end with a quoted part of it. */
-static bool rejected(log_adaptor_string_t *err, const char *reason, const char *part, size_t part_len) {
-  size_t len = strlen(reason);
-  char *text = malloc(len + part_len + 2);
-  memcpy(text, reason, len);
-  if (part) {
-    text[len++] = '`';
-    memcpy(text + len, part, part_len);
-    text[len + part_len] = '`';
-    len += part_len + 1;
+/* Rejects the configuration. The reason is `before` and, if there is a setting to name, its name and `after`. */
+static bool rejected(log_adaptor_string_t *err, const char *before, const char *name, size_t name_len, const char *after) {
+  size_t before_len = strlen(before), after_len = strlen(after);
+  char *text = malloc(before_len + name_len + after_len + 2), *end = text;
+  memcpy(end, before, before_len);
+  end += before_len;
+  if (name) {
+    *end++ = '`';
+    memcpy(end, name, name_len);
+    end += name_len;
+    *end++ = '`';
+    memcpy(end, after, after_len);
+    end += after_len;
   }
-  log_adaptor_string_dup_n(err, text, len);
+  log_adaptor_string_dup_n(err, text, (size_t)(end - text));
   free(text);
   return false;
 }
@@ -148,7 +151,7 @@ bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_ad
   at = after_blanks(at, end);
   /* No text at all is an empty configuration. */
   bool is_first = true, is_open = at < end;
-  if (is_open && *at++ != '{') return rejected(err, form, NULL, 0);
+  if (is_open && *at++ != '{') return rejected(err, form, NULL, 0, "");
   for (; is_open; is_first = false) {
     at = after_blanks(at, end);
     if (is_first && at < end && *at == '}') {
@@ -156,22 +159,22 @@ bool exports_tribunal_plugin_lifecycle_init(log_adaptor_string_t *config, log_ad
       break;
     }
     at = after_string(at, end, &name, &name_len);
-    if (!at) return rejected(err, form, NULL, 0);
+    if (!at) return rejected(err, form, NULL, 0, "");
     at = after_blanks(at, end);
-    if (at == end || *at++ != ':') return rejected(err, form, NULL, 0);
+    if (at == end || *at++ != ':') return rejected(err, form, NULL, 0, "");
     at = after_string(after_blanks(at, end), end, &value, &value_len);
-    if (!at) return rejected(err, "configuration: not a string without escapes: ", name, name_len);
+    if (!at) return rejected(err, "configuration: ", name, name_len, " must be a string without escapes");
     if (is(name, name_len, "prefix")) {
       found = value;
       found_len = value_len;
     } else if (!is(name, name_len, "endpoint") && !is(name, name_len, "user")) {
-      return rejected(err, "configuration: unknown setting ", name, name_len);
+      return rejected(err, "configuration: unknown setting ", name, name_len, "");
     }
     at = after_blanks(at, end);
-    if (at == end || (*at != ',' && *at != '}')) return rejected(err, form, NULL, 0);
+    if (at == end || (*at != ',' && *at != '}')) return rejected(err, form, NULL, 0, "");
     is_open = *at++ == ',';
   }
-  if (after_blanks(at, end) != end) return rejected(err, form, NULL, 0);
+  if (after_blanks(at, end) != end) return rejected(err, form, NULL, 0, "");
   prefix = malloc(found_len);
   memcpy(prefix, found, found_len);
   prefix_len = found_len;

@@ -86,7 +86,7 @@ static void check_configurations(void) {
   static const char form[] = "configuration: it must be a JSON object whose values are strings without escapes";
   check(is_rejected("", NULL) && is_rejected(" { } ", NULL), "every setting has a default");
   check(is_rejected("{\"prefx\": \"p:\"}", "configuration: unknown setting `prefx`"), "an unknown setting is rejected");
-  check(is_rejected("{\"prefix\": 1}", "configuration: not a string without escapes: `prefix`"), "so is a number");
+  check(is_rejected("{\"prefix\": 1}", "configuration: `prefix` must be a string without escapes"), "so is a number");
   static const char *const broken[] = {"[]", "{", "{\"prefix\": \"p:\"", "{\"prefix\"}", "{\"prefix\": \"p:\",}", "{} {}"};
   bool all = true;
   for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) all = is_rejected(broken[i], form) && all;
