@@ -21,7 +21,7 @@ use tribunal_log::LogReader;
 use tribunal_log::sim::{SimFiles, Survival};
 use tribunal_member::{GroupLog, Input, Output};
 use tribunal_recover::StoppedNode;
-use tribunal_types::{Epoch, GroupId, NodeId, NodeStage, TxnId};
+use tribunal_types::{Epoch, GroupId, GroupJoin, NodeId, NodeStage, TxnId};
 
 use crate::scenario::ROW_SECRET;
 use crate::sim::faults::{Fault, Faults, Planned};
@@ -140,7 +140,10 @@ impl World {
         let (replica, me) = (process.member.replica(), NodeId(machine.node));
         let members = replica.replicated().members();
         let is_member = |node| members.node(node).is_some_and(|known| known.stage != NodeStage::Left);
-        let joined = members.node(me).is_some_and(|me| me.stage == NodeStage::Present && me.joined.is_some());
+        // Its log shows that it has joined once it has decided an epoch as a member.
+        let has_joined = |join: GroupJoin| join.first <= replica.resolver().last();
+        let joined =
+            members.node(me).is_some_and(|me| me.stage == NodeStage::Present && me.joined.is_some_and(has_joined));
         let has_others = members.nodes().any(|known| known.id != me && is_member(known.id));
         let has_voters = process.member.voters().is_some_and(|voters| voters.len() > 1);
         joined && has_others && has_voters && replica.resolver().last() == self.judge.oracle.last
