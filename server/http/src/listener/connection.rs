@@ -175,9 +175,7 @@ impl Activity {
     #[must_use]
     pub fn quiet(&self) -> Option<Quiet> {
         let has = |count: &AtomicU32| count.load(Ordering::Relaxed) > 0;
-        // Strangers may send heads forever.
-        let begins = self.phase.load(Ordering::Relaxed) == HEAD && self.tenant.get().is_some();
-        if has(&self.in_flight) || begins || self.is_evicted.load(Ordering::Relaxed) {
+        if has(&self.in_flight) || self.is_evicted.load(Ordering::Relaxed) {
             return None;
         }
         let is_idle = !has(&self.responding) && !has(&self.duplex);
