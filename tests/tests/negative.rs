@@ -238,7 +238,8 @@ fn story(bug: Bug) -> &'static str {
         | Bug::NextEpochHeldBack
         | Bug::WindowKeysDealt
         | Bug::DoubtDropped
-        | Bug::PeersEntriesDropped => unreachable!("of a cluster"),
+        | Bug::PeersEntriesDropped
+        | Bug::RemovalOutlivesSoleNode => unreachable!("of a cluster"),
     }
 }
 
@@ -327,6 +328,8 @@ fn seeds_that_show(bug: Bug) -> RangeInclusive<u64> {
         Bug::EndsBeforeItIsForgotten => 1_001..=1_000 + SEEDS_MAX,
         // A node without a policy's code restarts after the others have left.
         Bug::MembersFromOldControl => 43_518..=43_518,
+        // The survivor's own removal is the last change that it has received.
+        Bug::RemovalOutlivesSoleNode => 65_691..=65_691,
         _ => 1..=SEEDS_MAX,
     }
 }

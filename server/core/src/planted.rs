@@ -104,6 +104,8 @@ pub enum Bug {
     PeersEntriesDropped = 48,
     /// A leader changes the members of its groups before it has applied all control entries.
     MembersFromOldControl = 49,
+    /// The group of a node that continues alone closes because of a removal in its log that a later entry ends.
+    RemovalOutlivesSoleNode = 50,
 }
 
 impl Bug {
@@ -132,7 +134,8 @@ impl Bug {
     ];
 
     /// Faults of a node that continues alone after a majority is lost.
-    pub const OF_A_LOST_MAJORITY: [Bug; 2] = [Bug::DoubtDropped, Bug::PeersEntriesDropped];
+    pub const OF_A_LOST_MAJORITY: [Bug; 3] =
+        [Bug::DoubtDropped, Bug::PeersEntriesDropped, Bug::RemovalOutlivesSoleNode];
 
     /// The node affected by [`Bug::OneNodeDiverges`].
     pub const DIVERGING_NODE: NodeId = NodeId(2);

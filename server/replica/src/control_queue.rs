@@ -5,7 +5,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 
-use tribunal_types::{ControlChange, ControlEntry, ControlIndex, ProposalId};
+use tribunal_types::{ControlChange, ControlEntry, ControlIndex, NodeId, ProposalId};
 
 /// Proposals in flight, each with its waiter `C`, and durable entries that are not applied yet.
 #[derive(Debug)]
@@ -53,6 +53,11 @@ impl<C> ControlQueue<C> {
     /// Returns the next durable entry, if it is not after `upto`.
     pub(crate) fn pop(&mut self, upto: ControlIndex) -> Option<(ControlIndex, ControlEntry)> {
         self.durable.pop_front_if(|(index, _)| *index <= upto)
+    }
+
+    /// Returns whether a durable entry that is not applied yet makes a node the only one.
+    pub(crate) fn make_sole(&self, node: NodeId) -> bool {
+        self.durable.iter().any(|(_, entry)| entry.change == ControlChange::SoleNode { node })
     }
 
     /// Returns how many of its own changes are durable.
@@ -104,5 +109,16 @@ mod tests {
         assert_eq!(queue.pop(ControlIndex(1)).map(|(index, _)| index), Some(ControlIndex(1)));
         assert_eq!(queue.pop(ControlIndex(1)), None);
         assert_eq!(queue.pop(ControlIndex(9)).map(|(index, _)| index), Some(ControlIndex(2)));
+    }
+
+    #[test]
+    fn a_node_is_about_to_be_the_only_one_until_that_is_applied() {
+        let (mut queue, node) = (ControlQueue::<()>::new(ControlIndex(0), 0), NodeId(5));
+        queue.durable(ControlIndex(1), ControlChange::RemoveNode { node }.into());
+        assert!(!queue.make_sole(node));
+        queue.durable(ControlIndex(2), ControlChange::SoleNode { node }.into());
+        assert!(queue.make_sole(node) && !queue.make_sole(NodeId(4)));
+        assert!(queue.pop(ControlIndex(2)).is_some() && queue.make_sole(node));
+        assert!(queue.pop(ControlIndex(2)).is_some() && !queue.make_sole(node));
     }
 }

@@ -8,6 +8,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 
 use tribunal_core::executor::ShardExecutor;
+use tribunal_core::planted::{Bug, planted};
 use tribunal_types::{Batch, Epoch, GroupId};
 
 use crate::effect::Effect;
@@ -49,9 +50,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.leading.own && self.is_member()
     }
 
-    /// Returns whether a group is to close because its node is being removed.
+    /// Returns whether a group is to close because its node is being removed. A node that continues alone may have its own
+    /// removal in its log, and the end of that removal after it: its group must not close between the two.
     pub(crate) fn leaves(&self, group: GroupId) -> bool {
-        self.replicated.members().leaves(group.node)
+        let stays = || self.controls.make_sole(group.node) && !planted(Bug::RemovalOutlivesSoleNode);
+        self.replicated.members().leaves(group.node) && !stays()
     }
 
     /// Notes a leader's first entry: all agreed entries of the group's earlier leaders precede it.
