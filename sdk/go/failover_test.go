@@ -497,14 +497,38 @@ func TestAStreamOfCommitsContinuesAtTheNextEndpoint(t *testing.T) {
 	}
 }
 
-func TestALogReaderContinuesAtItsPositionOnAnotherEndpoint(t *testing.T) {
-	record := func(lsn int) string {
-		return fmt.Sprintf(`{"store":"kv","lsn":"%d","prev_lsn":"%d","epoch":"9","csn":"1","version":"5","txn_id":"x","writes":[]}`+"\n", lsn, lsn-1)
-	}
-	first := startEndpoint(t, func(string, []string, int) (int, string) {
-		return 200, record(1) + record(2) + `{"event":"end","reason":"stopping"}` + "\n"
+// recordLine returns a line of a log stream.
+func recordLine(lsn int) string {
+	return fmt.Sprintf(`{"store":"kv","lsn":"%d","prev_lsn":"%d","epoch":"9","csn":"1","version":"5","txn_id":"x","writes":[]}`+"\n", lsn, lsn-1)
+}
+
+func TestALogReaderAtItsQuotaStaysAtItsEndpoint(t *testing.T) {
+	first := startEndpoint(t, func(_ string, _ []string, before int) (int, string) {
+		if before > 0 {
+			return 200, recordLine(2)
+		}
+		end := `{"event":"end","next":"1","reason":"quota_exceeded","problem":` + problemText(429, "quota_exceeded") + "}\n"
+		return 200, recordLine(1) + end
 	})
-	second := startEndpoint(t, func(string, []string, int) (int, string) { return 200, record(3) })
+	second := startEndpoint(t, func(string, []string, int) (int, string) { return 200, recordLine(2) })
+	client := clientOf(t, Options{}, first.url, second.url)
+	reader := client.Log("kv", LogOptions{})
+	defer reader.Close()
+	for lsn := LSN(1); lsn <= 2; lsn++ {
+		if found, err := reader.Next(context.Background()); err != nil || found.LSN != lsn {
+			t.Fatal(found, err)
+		}
+	}
+	if len(first.asked()) != 2 || len(second.asked()) != 0 || client.Endpoint() != first.url {
+		t.Error(first.asked(), second.asked(), client.Endpoint())
+	}
+}
+
+func TestALogReaderContinuesAtItsPositionOnAnotherEndpoint(t *testing.T) {
+	first := startEndpoint(t, func(string, []string, int) (int, string) {
+		return 200, recordLine(1) + recordLine(2) + `{"event":"end","reason":"stopping"}` + "\n"
+	})
+	second := startEndpoint(t, func(string, []string, int) (int, string) { return 200, recordLine(3) })
 	client := clientOf(t, Options{}, first.url, second.url)
 	reader := client.Log("kv", LogOptions{})
 	defer reader.Close()

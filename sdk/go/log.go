@@ -153,8 +153,10 @@ func (r *LogReader) next(ctx context.Context, until time.Time) (*LogRecord, erro
 			err = r.follow(&line.logEvent)
 		}
 		var unavailable *Unavailable
-		if r.open.stream != nil && ctx.Err() == nil && errors.As(err, &unavailable) {
-			// The next stream continues after the same record elsewhere: all endpoints have the same log.
+		isFault := errors.As(err, &unavailable) && (unavailable.Problem == nil || unavailable.Problem.Code != "quota_exceeded")
+		if r.open.stream != nil && ctx.Err() == nil && isFault {
+			// The next stream continues after the same record elsewhere: all endpoints have the same log. A quota is this
+			// caller's, and no fault of its endpoint.
 			r.client.endpoints.failed(r.open.stream.endpoint)
 		}
 		r.Close()

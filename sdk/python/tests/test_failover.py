@@ -213,11 +213,28 @@ def test_commits_of_an_explicit_batch_are_sent_elsewhere(start: Start) -> None:
     assert second.asked[0][0] == f"/v1/txns/{commit.txn_id}/commit"
 
 
-def test_a_log_reader_continues_at_its_position_on_another_endpoint(start: Start) -> None:
-    def record(lsn: int) -> dict[str, Any]:
-        numbers = {"lsn": str(lsn), "prev_lsn": str(lsn - 1), "epoch": "9", "csn": "1", "version": "5"}
-        return {"store": "kv", **numbers, "txn_id": "x", "writes": []}
+def record(lsn: int) -> dict[str, Any]:
+    numbers = {"lsn": str(lsn), "prev_lsn": str(lsn - 1), "epoch": "9", "csn": "1", "version": "5"}
+    return {"store": "kv", **numbers, "txn_id": "x", "writes": []}
 
+
+def test_a_log_reader_at_its_quota_stays_at_its_endpoint(start: Start) -> None:
+    full = {**problem(429, "quota_exceeded"), "retryable": True}
+    ends = {"event": "end", "next": "1", "reason": "quota_exceeded", "problem": full}
+    first = start(lambda _, __, before: [record(2)] if before else [record(1), ends])
+    second = start(lambda *_: [record(2)])
+    client = client_of([first.url, second.url])
+    log = client.log("kv")
+    for lsn in (1, 2):
+        found = log.next()
+        assert found is not None
+        assert found.lsn == lsn
+    log.close()
+    assert (len(first.asked), len(second.asked)) == (2, 0)
+    assert client.endpoint == first.url
+
+
+def test_a_log_reader_continues_at_its_position_on_another_endpoint(start: Start) -> None:
     first = start(lambda *_: [record(1), record(2), {"event": "end", "reason": "stopping"}])
     second = start(lambda *_: [record(3)])
     client = client_of([first.url, second.url])

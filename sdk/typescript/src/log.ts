@@ -209,8 +209,10 @@ export class LogReader implements AsyncIterable<LogRecord> {
       } catch (error) {
         if (this.#wasClosed()) continue;
         if (error instanceof Unavailable && error.problem !== undefined) this.#wasReached = true;
-        // The next stream continues after the same record elsewhere: all endpoints have the same log.
-        if (this.#stream !== undefined && error instanceof Unavailable && signal?.aborted !== true) this.#channel.endpointFailed(this.#stream.endpoint);
+        // The next stream continues after the same record elsewhere: all endpoints have the same log. A quota is this caller's,
+        // and no fault of its endpoint.
+        const isFault = error instanceof Unavailable && error.code !== "quota_exceeded" && signal?.aborted !== true;
+        if (this.#stream !== undefined && isFault) this.#channel.endpointFailed(this.#stream.endpoint);
         this.#lostAt ??= this.#stream === undefined ? begun : performance.now();
         this.#end();
         signal?.throwIfAborted();

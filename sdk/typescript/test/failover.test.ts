@@ -187,10 +187,22 @@ test("commits of an explicit batch are sent elsewhere", async () => {
   assert.equal(second.asked[0]?.[0], `/v1/txns/${commit.txnId}/commit`);
 });
 
+const record = (lsn: number): object => ({
+  store: "kv", lsn: String(lsn), prev_lsn: String(lsn - 1), epoch: "9", csn: "1", version: "5", txn_id: "x", writes: [],
+});
+
+test("a log reader at its quota stays at its endpoint", async () => {
+  const ends = { event: "end", next: "1", reason: "quota_exceeded", problem: { ...problem(429, "quota_exceeded"), retryable: true } };
+  const first = await endpoint((_, __, before) => ({ lines: before === 0 ? [record(1), ends] : [record(2)] }));
+  const second = await endpoint(() => ({ lines: [record(2)] }));
+  const client = clientOf([first.url, second.url]);
+  const log = client.log("kv");
+  for (const lsn of ["1", "2"]) assert.equal((await log.next())?.lsn, lsn);
+  log.close();
+  assert.deepEqual([first.asked.length, second.asked.length, client.endpoint], [2, 0, first.url]);
+});
+
 test("a log reader continues at its position on another endpoint", async () => {
-  const record = (lsn: number): object => ({
-    store: "kv", lsn: String(lsn), prev_lsn: String(lsn - 1), epoch: "9", csn: "1", version: "5", txn_id: "x", writes: [],
-  });
   const first = await endpoint(() => ({ lines: [record(1), record(2), { event: "end", reason: "stopping" }] }));
   const second = await endpoint(() => ({ lines: [record(3)] }));
   const client = clientOf([first.url, second.url]);

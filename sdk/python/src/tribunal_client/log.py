@@ -124,8 +124,9 @@ class Cursor:
                 shorter = not opened and self._stream is not None and wait_s < self._stream.wait_s
                 step = yield from self._step(wait_s - (time.monotonic() - asked) if shorter else None, until)
             except Unavailable as error:
-                # The next stream continues after the same record elsewhere: all endpoints have the same log.
-                if self._stream is not None:
+                # The next stream continues after the same record elsewhere: all endpoints have the same log. A quota is
+                # this caller's, and no fault of its endpoint.
+                if self._stream is not None and error.code != "quota_exceeded":
                     self._service.endpoint_failed(self._endpoint)
                 yield from self._close()
                 failed += 1

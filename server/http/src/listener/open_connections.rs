@@ -60,18 +60,21 @@ impl OpenConnections {
         let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut tenants = HashMap::<NamespaceId, Quietest>::new();
         for activity in list.queue.iter().filter_map(Weak::upgrade) {
-            let Some(quiet) = activity.quiet() else { continue };
-            let Some(tenant) = activity.tenant().get() else {
+            let (tenant, quiet) = (activity.tenant().get(), activity.quiet());
+            if tenant.is_none() && quiet.is_some() {
                 activity.evict();
                 return true;
-            };
+            }
+            let Some(tenant) = tenant else { continue };
             let of_tenant = tenants.entry(tenant).or_default();
             of_tenant.connections += 1;
+            let Some(quiet) = quiet else { continue };
             if of_tenant.one.as_ref().is_none_or(|(_, quietest)| quiet > *quietest) {
                 of_tenant.one = Some((activity, quiet));
             }
         }
-        let most = tenants.into_values().max_by_key(|of_tenant| of_tenant.connections);
+        let most = tenants.into_values().filter(|of_tenant| of_tenant.one.is_some());
+        let most = most.max_by_key(|of_tenant| of_tenant.connections);
         let quietest = most.and_then(|of_tenant| of_tenant.one);
         if let Some((activity, _)) = &quietest {
             activity.evict();
@@ -80,7 +83,7 @@ impl OpenConnections {
     }
 }
 
-/// The connections of a tenant without a request in flight.
+/// The connections of a tenant, and the quietest of them without a request in flight.
 #[derive(Default)]
 struct Quietest {
     connections: usize,
