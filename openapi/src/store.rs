@@ -114,7 +114,8 @@ pub enum StorePushState {
     Stopped,
     /// The storage was unavailable for too long, and the log is truncated without it: attach it.
     Detached,
-    /// Rows of an embedded store are damaged on the node's disk: resume it, which fills it from the log again.
+    /// Rows of an embedded store are damaged on the node's disk: resume it, which fills it again from the log, if that still has
+    /// all records, or from another node.
     Damaged,
 }
 

@@ -54,6 +54,20 @@ pub enum WriteOp {
     Add,
 }
 
+impl WriteOp {
+    /// Returns the name in the API.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            WriteOp::Insert => "insert",
+            WriteOp::Update => "update",
+            WriteOp::Put => "put",
+            WriteOp::Delete => "delete",
+            WriteOp::Add => "add",
+        }
+    }
+}
+
 /// A request to begin a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BeginRequest {

@@ -116,21 +116,11 @@ fn check(record: &tribunal_api::LogRecord) -> Result<(), Error> {
         let key = wire::key_of(write.key.clone(), write.key_b64.clone())?.unwrap_or_default();
         let binary = write.value_b64.as_ref().map(|text| format!("{{\"$b64\":\"{text}\"}}"));
         let value = write.value.as_ref().map(|value| value.get()).or(binary.as_deref()).unwrap_or_default();
-        sum.write(op_name(write.op), &key, value.as_bytes());
+        sum.write(write.op.name(), &key, value.as_bytes());
     }
     let found = sum.hex();
     if found == *stated {
         return Ok(());
     }
     Err(Error::misbehaved(format!("record {} has checksum {found}, not {stated}", record.lsn)))
-}
-
-fn op_name(op: WriteOp) -> &'static str {
-    match op {
-        WriteOp::Insert => "insert",
-        WriteOp::Update => "update",
-        WriteOp::Put => "put",
-        WriteOp::Delete => "delete",
-        WriteOp::Add => "add",
-    }
 }

@@ -16,8 +16,8 @@ use tribunal_types::limits::BODY_BYTES_MAX;
 pub struct TenantQuota {
     /// Requests.
     pub requests_max: usize,
-    /// Bytes of the request bodies, as announced; a body of unknown length counts as the largest. Responses count, too,
-    /// until they are taken.
+    /// Bytes of request bodies, as announced (a body of unknown length counts as the largest), and of responses until they
+    /// are taken.
     pub bytes_max: usize,
 }
 

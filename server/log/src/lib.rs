@@ -64,6 +64,6 @@ pub use identity::ClusterIdentity;
 pub use images::{ImageWriter, add_image, read_image, write_image};
 pub use open::{LogOptions, Opened, Recovered, exists, find_damage, open, open_on};
 pub use reader::{Entries, Located, LogReader, PointInLog};
-pub use salvage::{SalvageReport, check_salvage, preview_salvage, salvage};
+pub use salvage::{SalvageReport, check_salvage, preview_salvage, salvage, unfinished_salvage};
 pub use tribunal_codec::{EntryId, GroupCursor, GroupCursors, GroupState};
 pub use writer::{DiskLog, DurableLog, HoldBack, LogStats};

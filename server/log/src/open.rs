@@ -27,7 +27,7 @@ use crate::reader::{Index, LogReader, Shared};
 use crate::recent::Recent;
 use crate::record::{Stored, Tip};
 use crate::retention::{Limits, Undecided};
-use crate::salvage::beside;
+use crate::salvage::unfinished_salvage;
 use crate::segment_scan::{End, scan};
 use crate::segment_writer::SegmentWriter;
 use crate::segments::Segments;
@@ -245,7 +245,7 @@ fn create(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Result<Id
     if holds_entries(disk, dir)? {
         return Err(LogError::damaged(dir, "its identity file is missing"));
     }
-    let salvaged = beside(dir, "salvaged");
+    let salvaged = unfinished_salvage(dir);
     if files::read(disk, &salvaged.join("identity"))?.is_some() {
         let (dir, salvaged) = (dir.display(), salvaged.display());
         let reason = format!(

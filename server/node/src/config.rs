@@ -441,6 +441,14 @@ impl Config {
                 limits::NAME_BYTES_MAX
             ));
         }
+        // A request's port, and a dot at the end of its name, are not compared.
+        for host in http.hosts.iter().filter(|host| host.is_empty() || host.ends_with('.') || host.contains([':', '/']))
+        {
+            faults.push(format!(
+                "configuration: `http.hosts` has `{host}`; it lists names only, such as `host.docker.internal`, without scheme, port or a \
+                 dot at the end"
+            ));
+        }
         let rules = ["first-writer-wins", "shorter-txn-wins", "fair-rotation", "priority"];
         if !rules.contains(&self.rule.name.as_str()) {
             faults.push(format!(
@@ -546,6 +554,11 @@ mod tests {
             "{}",
             check(cluster)
         );
+        for host in ["a:7420", "http://a", "a.", ""] {
+            let wrong = check(&format!("[http]\nhosts = [\"b\", \"{host}\"]"));
+            assert!(wrong.contains(&format!("`http.hosts` has `{host}`")), "{wrong}");
+        }
+        assert_eq!(check("[http]\nhosts = [\"host.docker.internal\"]"), "");
         let all = check("shards = 0\n[rule]\nname = \"coin-toss\"\nturns = 0\n[http]\nidle_timeout_ms = 1");
         assert_eq!(all.lines().count(), 4, "{all}");
     }

@@ -80,7 +80,7 @@ impl DataDisk {
 
     /// Returns the reason if there was too little free space for commits at the last reading. Never waits.
     #[must_use]
-    pub fn takes_no_commits(&self) -> Option<String> {
+    pub fn too_full_for_commits(&self) -> Option<String> {
         reason(self.last_free.load(Ordering::Relaxed), WRITE_BYTES_MIN)
     }
 

@@ -108,7 +108,7 @@ impl NodeService {
 
     /// Admits a change of `bytes`, unless the disk is too full for it.
     pub(crate) fn admit_writes(&self, bytes: usize) -> Result<(), ServiceError> {
-        match self.disk.takes_no_commits() {
+        match self.disk.too_full_for_commits() {
             Some(full) => Err(ServiceError::Unavailable { detail: format!("nothing was taken in: {full}") }),
             None => self.admit(bytes),
         }

@@ -29,7 +29,7 @@ pub enum PushActivity {
 }
 
 impl PushActivity {
-    /// All states.
+    /// All states, in the order of the numbers by which nodes tell each other of them: append only.
     pub const ALL: [PushActivity; 6] = [
         PushActivity::Connecting,
         PushActivity::Pushing,

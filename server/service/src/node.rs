@@ -17,7 +17,7 @@ pub trait NodeApi: Send + Sync {
     /// Completes when the node begins to shut down.
     fn ended(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 
-    /// Returns all metrics in the Prometheus text format.
+    /// Returns all metrics in the text format of OpenMetrics.
     fn metrics(&self) -> String;
 
     /// Returns whether the node accepts transactions. Reasons name stores and other nodes only if `in_detail` is set.

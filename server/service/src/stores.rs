@@ -45,7 +45,8 @@ pub trait StoreApi: Send + Sync {
     /// been loaded, if it has been.
     ///
     /// # Errors
-    /// [`ServiceError::ClientMistake`] if the store is neither, or the log no longer has the records after `loaded`; [`ServiceError::Unavailable`] if the storage does not respond.
+    /// [`ServiceError::ClientMistake`] if the store is neither, or the log no longer has the records after `loaded`;
+    /// [`ServiceError::Unavailable`] if the storage does not respond.
     fn attach_push(&self, store: StoreId, loaded: Option<Lsn>) -> ServiceFuture<'_, ()>;
 
     /// Reads rows and ranges of embedded stores, all at the same epoch. The results include every commit that this node

@@ -1,8 +1,8 @@
 //! Metrics in the text format of Prometheus, version 0.0.4, converted from OpenMetrics.
 //!
-//! The samples are the same. In 0.0.4, a family has the name of its samples, so counters are announced with their suffix; a type
-//! that it does not have becomes the nearest one. Exemplars, timestamps and creation times would need more: the service exposes
-//! none.
+//! The samples are the same. In 0.0.4, a family has the name of its samples, so counters are announced with their
+//! suffix; a type that it does not have becomes the nearest one. Exemplars, timestamps and creation times would need
+//! more: the service exposes none.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;

@@ -277,6 +277,12 @@ fn free_place(dir: &Path) -> PathBuf {
     free.unwrap_or_else(|| beside(dir, "damaged"))
 }
 
+/// Returns the directory in which a salvage leaves the new log if it is interrupted before its last step.
+#[must_use]
+pub fn unfinished_salvage(dir: &Path) -> PathBuf {
+    beside(dir, "salvaged")
+}
+
 /// Returns the path of a sibling: the log's name, a dot, `suffix`.
 pub(crate) fn beside(dir: &Path, suffix: &str) -> PathBuf {
     let mut name = dir.file_name().unwrap_or_default().to_owned();

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use crate::auth::keys::Keys;
 
+/// Name of the file in the data directory.
+pub const LAST_USE_FILE: &str = "keys.used";
 /// Maximum length of the file in bytes: more than all keys need.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -23,7 +25,7 @@ pub(crate) struct LastUseFile {
 impl LastUseFile {
     /// Opens the file in a data directory, and restores its content.
     pub(crate) fn open(data: &Path, keys: &Keys) -> LastUseFile {
-        let path = data.join("keys.used");
+        let path = data.join(LAST_USE_FILE);
         let readable = fs::metadata(&path).is_ok_and(|file| file.len() <= FILE_BYTES_MAX);
         let written = if readable { fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
         for line in written.lines() {

@@ -3,5 +3,5 @@
 pub mod access;
 pub mod jwt;
 pub mod keys;
-mod last_use;
+pub mod last_use;
 pub mod public_key;

@@ -7,7 +7,6 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use tokio::sync::watch;
-use tribunal_api::WriteOp;
 use tribunal_client::{Client, Error, LogRecord, StoredValue};
 use tribunal_log::{LogError, SalvageReport};
 use tribunal_types::{LogId, Lsn};
@@ -119,23 +118,12 @@ fn as_text(record: &LogRecord) -> String {
     let mut line = format!("{:>8}  epoch {:<8} {}", record.lsn, record.epoch, record.txn_id);
     for write in &record.writes {
         let key = String::from_utf8_lossy(&write.key);
-        line.push_str(&format!("\n          {} {}", name_of(write.op), printable(&key)));
+        line.push_str(&format!("\n          {} {}", write.op.name(), printable(&key)));
         if let Some(value) = &write.value {
             line.push_str(&format!(" = {value}"));
         }
     }
     line
-}
-
-/// Returns the operation's name in the API.
-fn name_of(op: WriteOp) -> &'static str {
-    match op {
-        WriteOp::Insert => "insert",
-        WriteOp::Update => "update",
-        WriteOp::Put => "put",
-        WriteOp::Delete => "delete",
-        WriteOp::Add => "add",
-    }
 }
 
 /// A record as a line of JSON.
@@ -171,7 +159,7 @@ fn as_json(store: &str, record: &LogRecord) -> String {
     let writes = record.writes.iter().map(|write| {
         let key = str::from_utf8(&write.key).ok();
         let key_b64 = key.is_none().then(|| STANDARD.encode(&write.key));
-        Written { op: name_of(write.op), key, key_b64, value: write.value.as_ref() }
+        Written { op: write.op.name(), key, key_b64, value: write.value.as_ref() }
     });
     let line = Line {
         store,

@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use crate::auth::access::OPERATOR_KEY_FILE;
+use crate::auth::last_use::LAST_USE_FILE;
 use crate::commit::recovery::log_dir;
 
 /// Entries of a data directory that are written only after its log has been created.
-const LATER_THAN_LOG: [&str; 3] = ["stores", OPERATOR_KEY_FILE, "keys.used"];
+const LATER_THAN_LOG: [&str; 3] = ["stores", OPERATOR_KEY_FILE, LAST_USE_FILE];
 
 /// Refuses a data directory that was in use and has no log.
 ///
@@ -16,7 +17,7 @@ const LATER_THAN_LOG: [&str; 3] = ["stores", OPERATOR_KEY_FILE, "keys.used"];
 pub fn check_log_is_present(data: &Path) -> Result<(), String> {
     let log = log_dir(data);
     // Opening it tells what a log with files lacks, and that a salvage was interrupted.
-    if is_filled(&log) || is_filled(&data.join("log.salvaged")) {
+    if is_filled(&log) || is_filled(&tribunal_log::unfinished_salvage(&log)) {
         return Ok(());
     }
     let Some(found) = LATER_THAN_LOG.iter().map(|name| data.join(name)).find(|path| is_filled(path)) else {

@@ -14,15 +14,6 @@ use crate::stores::push_states::shortened;
 
 /// How long a node's report is shown.
 const SHOWN_FOR: Duration = Duration::from_secs(3);
-/// All states, in the order of their numbers in a frame.
-const ACTIVITIES: [PushActivity; 6] = [
-    PushActivity::Connecting,
-    PushActivity::Pushing,
-    PushActivity::Idle,
-    PushActivity::BackingOff,
-    PushActivity::Stopped,
-    PushActivity::Ended,
-];
 
 /// The state of one delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +57,7 @@ pub fn encode(told: &[ToldDelivery]) -> Bytes {
         let Delivery { activity, acked, lag_ms, attempts, last_error } = state;
         put_varint(u64::from(store.0), &mut out);
         put_varint(delivery.0, &mut out);
-        out.push(ACTIVITIES.iter().position(|known| known == activity).unwrap_or_default() as u8);
+        out.push(PushActivity::ALL.iter().position(|known| known == activity).unwrap_or_default() as u8);
         put_varint(acked.0, &mut out);
         put_varint(*lag_ms, &mut out);
         put_varint(u64::from(*attempts), &mut out);
@@ -90,7 +81,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<ToldDelivery>, Malformed> {
 fn take(reader: &mut Reader<'_>) -> Result<ToldDelivery, Malformed> {
     let (store, delivery) = (StoreId(reader.number("store")?), ControlIndex(reader.varint("delivery")?));
     let activity = usize::from(reader.u8("state")?);
-    let activity = *ACTIVITIES.get(activity).ok_or_else(|| reader.malformed("state"))?;
+    let activity = *PushActivity::ALL.get(activity).ok_or_else(|| reader.malformed("state"))?;
     let (acked, lag_ms) = (Lsn(reader.varint("watermark")?), reader.varint("lag")?);
     let (attempts, error) = (reader.number("attempts")?, reader.text("error")?);
     let last_error = Some(error).filter(|error| !error.is_empty());
@@ -133,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_told_survives_a_round_trip_and_no_cut() {
-        let all: Vec<_> = ACTIVITIES.into_iter().map(|activity| told(u32::MAX, activity, None)).collect();
+        let all: Vec<_> = PushActivity::ALL.into_iter().map(|activity| told(u32::MAX, activity, None)).collect();
         for told in [vec![], all, vec![told(1, PushActivity::Stopped, Some("refused"))]] {
             let bytes = encode(&told);
             assert_eq!(decode(&bytes), Ok(told));
