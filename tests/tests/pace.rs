@@ -10,14 +10,15 @@ use tribunal_core::epochs::Epochs;
 use tribunal_core::executor::Inline;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::visibility::Visibility;
-use tribunal_replica::{Answer, DecidedEpoch, Effect, Event, KnownNow, Now, Replica, ReplicaStart, Settings};
+use tribunal_replica::{Answer, Commit, DecidedEpoch, Effect, Event, KnownNow, Now, Replica, ReplicaStart, Settings};
 use tribunal_tests::cluster::group;
 use tribunal_tests::scenario::txn_id;
 use tribunal_tests::stand_ins::{Native, Numbered};
 use tribunal_types::limits::ID_WINDOW_MS;
-use tribunal_types::{Batch, ControlIndex, Csn, Epoch, NamespaceId, TxnId};
+use tribunal_types::{Batch, ControlIndex, Csn, Epoch, NamespaceId, TxnId, TxnRequest};
 
 const PAUSE: Duration = Duration::from_millis(1);
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 struct Played {
     replica: Replica<Numbered, Native, Inline>,
@@ -57,7 +58,7 @@ impl Played {
                 quota: String::new(),
                 in_flight_max: 4,
                 pause_min: PAUSE,
-                batch_bytes_max: 1 << 20,
+                batch_bytes_max: BATCH_BYTES_MAX,
                 take_over_after: None,
             },
         };
@@ -216,4 +217,41 @@ fn an_abort_that_is_not_remembered_is_not_acknowledged() {
             "a delayed commit of the id may be decided: {ahead_ms} ms ahead"
         );
     }
+}
+
+/// Returns a commit of a tenant that writes nothing and carries this many bytes.
+fn commit(namespace: u32, number: u64, bytes: usize) -> Commit<u64> {
+    let txn = TxnRequest {
+        id: txn_id(1_000, number),
+        namespace: NamespaceId(namespace),
+        values: vec![0; bytes],
+        ..TxnRequest::default()
+    };
+    Commit { txn: Box::new(txn), waiter: number }
+}
+
+#[test]
+fn a_tenants_commit_does_not_wait_for_all_commits_of_another_one() {
+    let mut played = Played::new();
+    // Ten batches full.
+    let flood = (0..100).map(|number| commit(1, number, BATCH_BYTES_MAX / 10)).collect();
+    let mut batches = played.step(Event::Commits(flood));
+    assert!(batches.is_empty(), "a batch is sealed at a tick");
+    let id = txn_id(1_000, 1_000);
+    played.step(Event::Commits(vec![commit(2, 1_000, 100), commit(2, 1_001, 100)]));
+    played.step(Event::Fence(NamespaceId(2), id, 1_002));
+    let mut order = Vec::new();
+    while order.len() < 102 {
+        batches = played.after(PAUSE);
+        let [batch] = &batches[..] else { panic!("{} batches", batches.len()) };
+        let of_two = batch.txns.iter().filter(|txn| txn.namespace == NamespaceId(2)).count();
+        let is_second = (1..20).contains(&order.len());
+        assert_eq!((of_two, batch.fences.len()), if is_second { (2, 1) } else { (0, 0) }, "after {}", order.len());
+        order.extend(batch.txns.iter().filter(|txn| txn.namespace == NamespaceId(1)).map(|txn| txn.id));
+        order.extend(batch.txns.iter().filter(|txn| txn.namespace == NamespaceId(2)).map(|txn| txn.id));
+        let batch = Arc::clone(batch);
+        played.agreed(&batch);
+    }
+    order.retain(|of| played.replica.known(NamespaceId(1), *of) != KnownNow::Unknown);
+    assert!(order.len() == 100 && order.is_sorted(), "the commits of one tenant keep their order");
 }

@@ -113,6 +113,19 @@ struct Lost {
     took: Duration,
 }
 
+/// Why an open stream has ended.
+struct Ended {
+    error: Error,
+    /// Whether its endpoint may have failed, so that others come first. A tenant at its quota is no fault of the endpoint.
+    is_fault: bool,
+}
+
+impl From<Error> for Ended {
+    fn from(error: Error) -> Self {
+        Ended { is_fault: matches!(error, Error::Unavailable { .. }), error }
+    }
+}
+
 impl Call {
     fn left_ms(&self) -> u32 {
         if self.deadline.is_none() {
@@ -267,12 +280,12 @@ impl LogReader {
                     self.take(line)
                 }
                 Ok(None) => return Ok(Step::Late),
-                Err(error) => Err(error),
+                Err(error) => Err(error.into()),
             };
-            return step.map_err(|error| {
+            return step.map_err(|Ended { error, is_fault }| {
                 self.stream = None;
                 // The next stream continues after the same record on another endpoint: all endpoints have the same log.
-                if matches!(error, Error::Unavailable { .. }) {
+                if is_fault {
                     self.client.connection().failed(endpoint);
                 }
                 Lost { error, took: Duration::ZERO }
@@ -335,13 +348,14 @@ impl LogReader {
         Opening { task, wait_ms }
     }
 
-    fn take(&mut self, line: LogLine) -> Result<Step, Error> {
+    fn take(&mut self, line: LogLine) -> Result<Step, Ended> {
         match line {
             LogLine::Record(record) => {
                 let record = LogRecord::of(record)?;
                 let due = self.after.next();
                 if record.lsn != due {
-                    return Err(Error::misbehaved(format!("log record {} where {due} was expected", record.lsn)));
+                    let text = format!("log record {} where {due} was expected", record.lsn);
+                    return Err(Error::misbehaved(text).into());
                 }
                 self.after = record.lsn;
                 self.head = self.head.max(record.lsn);
@@ -351,7 +365,7 @@ impl LogReader {
         }
     }
 
-    fn take_event(&mut self, event: LogEvent) -> Result<Step, Error> {
+    fn take_event(&mut self, event: LogEvent) -> Result<Step, Ended> {
         if let Some(log) = &event.log {
             self.log = Some(wire::log_id(log)?);
         }
@@ -363,12 +377,12 @@ impl LogReader {
         }
         self.stream = None;
         match (event.problem, event.reason.as_deref()) {
-            (Some(problem), _) => Err(Error::of_problem(problem)),
+            (Some(problem), _) => Err(Ended { is_fault: problem.status >= 500, error: Error::of_problem(problem) }),
             (None, Some("idle")) => Ok(Step::Idle),
             (None, Some("limit")) => Ok(Step::Further),
             (None, reason) => {
                 let text = format!("the log stream has ended: {}", reason.unwrap_or("no reason"));
-                Err(Error::Unavailable { text, retry_after: None })
+                Err(Error::Unavailable { text, retry_after: None }.into())
             }
         }
     }

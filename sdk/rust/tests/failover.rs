@@ -386,6 +386,32 @@ async fn a_log_reader_continues_at_its_position_on_another_endpoint() {
 }
 
 #[tokio::test]
+async fn a_log_reader_at_its_quota_stays_at_its_endpoint() {
+    let record = |lsn: u64| {
+        json!({ "store": "kv", "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "epoch": "9", "csn": "1",
+            "version": "5", "txn_id": "x", "writes": [] })
+    };
+    let first = Endpoint::start(move |_, _, before| {
+        let full = json!({ "type": "t", "title": "t", "status": 429, "code": "quota_exceeded", "retryable": true });
+        match before {
+            0 => Reply::Lines(vec![
+                record(1),
+                json!({ "event": "end", "reason": "quota_exceeded", "next": "1", "problem": full }),
+            ]),
+            _ => Reply::Lines(vec![record(2)]),
+        }
+    })
+    .await;
+    let second = Endpoint::start(move |_, _, _| Reply::Lines(vec![record(2)])).await;
+    let client = client(&[&first.url, &second.url], options());
+    let mut log = client.log("kv", Lsn(0));
+    for lsn in 1..=2 {
+        assert_eq!(log.next().await.expect("readable").map(|record| record.lsn), Some(Lsn(lsn)));
+    }
+    assert_eq!((first.asked().len(), second.asked().len(), client.endpoint()), (2, 0, first.url.as_str()));
+}
+
+#[tokio::test]
 async fn a_node_that_lags_is_asked_once_and_remains_in_use() {
     let lags = |kind: &str, ids: &[String], before: usize| match before {
         0 => refused(503, "store_lagging"),

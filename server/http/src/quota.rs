@@ -192,11 +192,18 @@ impl Tenants {
     /// size.
     pub fn enter(&self, namespace: NamespaceId, bytes: usize) -> Option<Permit> {
         let tenant = self.tenant(namespace);
-        let requests = tenant.requests.fetch_add(1, Ordering::Relaxed);
-        let before = tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let permit = Permit { tenant, bytes, bytes_max: self.quota.bytes_max, kept: None };
-        let fits = requests < self.quota.requests_max && (before == 0 || before + bytes <= self.quota.bytes_max);
-        fits.then_some(permit)
+        let TenantQuota { requests_max, bytes_max } = self.quota;
+        // As in `take`, a refused attempt changes nothing.
+        let one_more = |before| (before < requests_max).then_some(before + 1);
+        tenant.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        let mut permit = Permit { tenant, bytes: 0, bytes_max, kept: None };
+        let add = |before: usize| {
+            let after = before.saturating_add(bytes);
+            (before == 0 || after <= bytes_max).then_some(after)
+        };
+        permit.tenant.bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).ok()?;
+        permit.bytes = bytes;
+        Some(permit)
     }
 }
 

@@ -29,6 +29,8 @@ pub struct ImageWriter {
     dir: PathBuf,
     /// Epochs of the images on disk, ascending. Never locked during disk I/O: the thread that writes the log reads it.
     kept: Arc<Mutex<Vec<Epoch>>>,
+    /// Epochs of images that proved unreadable; the next one that is written replaces them.
+    unreadable: Arc<Mutex<Vec<Epoch>>>,
     /// Held while an image is written.
     writing: Arc<Mutex<()>>,
 }
@@ -59,7 +61,8 @@ impl ImageWriter {
             }
         }
         kept.sort_unstable();
-        Ok(Self { files: Arc::clone(files), dir, kept: Arc::new(Mutex::new(kept)), writing: Arc::default() })
+        let kept = Arc::new(Mutex::new(kept));
+        Ok(Self { files: Arc::clone(files), dir, kept, unreadable: Arc::default(), writing: Arc::default() })
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -70,7 +73,7 @@ impl ImageWriter {
         self.dir.join(format!("image-{:016x}", epoch.0))
     }
 
-    /// Writes an image durably, then deletes all but the newest two.
+    /// Writes an image durably, then deletes all but the newest two that are readable, as far as known.
     ///
     /// # Errors
     /// If it cannot be written; the earlier images stay.
@@ -89,7 +92,9 @@ impl ImageWriter {
             kept.push(image.epoch);
             kept.sort_unstable();
             let more = kept.len().saturating_sub(GENERATIONS);
-            kept.drain(..more).collect()
+            let mut unreadable = std::mem::take(&mut *self.unreadable.lock());
+            unreadable.retain(|epoch| *epoch != image.epoch);
+            kept.drain(..more).chain(unreadable).collect()
         };
         dropped.into_iter().try_for_each(|epoch| {
             let path = self.path(epoch);
@@ -104,22 +109,24 @@ impl ImageWriter {
         self.kept.lock().last().map(|epoch| (*epoch, self.path(*epoch)))
     }
 
-    /// Returns the epoch of the oldest image kept: everything above it must stay in the log, in case the newer image
-    /// proves unreadable.
+    /// Returns the epoch of the older of two images: everything above it must stay in the log, in case the newer one
+    /// proves unreadable. `None` if there are fewer.
     pub(crate) fn oldest(&self) -> Option<Epoch> {
-        self.kept.lock().first().copied()
+        let kept = self.kept.lock();
+        kept.len().checked_sub(GENERATIONS).map(|oldest| kept[oldest])
     }
 
     /// Returns the newest readable image, and the faults of newer ones.
     pub(crate) fn load_newest(&self) -> (Option<StateImage>, Vec<String>) {
         let mut faults = Vec::new();
-        for epoch in self.kept.lock().iter().rev() {
-            let path = self.path(*epoch);
+        while let Some((epoch, path)) = self.newest() {
             match load(&*self.files, &path) {
-                Ok(image) if image.epoch == *epoch => return (Some(image), faults),
+                Ok(image) if image.epoch == epoch => return (Some(image), faults),
                 Ok(image) => faults.push(format!("{} holds epoch {}", path.display(), image.epoch)),
                 Err(reason) => faults.push(format!("{}: {reason}", path.display())),
             }
+            self.kept.lock().retain(|kept| *kept != epoch);
+            self.unreadable.lock().push(epoch);
         }
         (None, faults)
     }

@@ -173,7 +173,15 @@ impl Shared {
     fn write_wanted(&self) {
         // Lock the file first: the thread that takes a mark also writes it, so that an older mark never overwrites it.
         let mut file = self.file.lock();
-        let Some(mark) = self.wanted.lock().mark.take() else { return };
+        let mark = {
+            let mut wanted = self.wanted.lock();
+            // After a failed sync, a later one may report success without the data.
+            if wanted.failed.is_some() {
+                return;
+            }
+            wanted.mark.take()
+        };
+        let Some(mark) = mark else { return };
         match file.write(&mark) {
             Ok(()) => {
                 self.fdatasyncs.fetch_add(1, Ordering::Relaxed);

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::error::LogError;
-use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk, read_head};
+use crate::frame::{HEAD_BYTES_MAX, Head, Kind, Place, read_chunk};
 use crate::record::Stored;
 use crate::segments::{SAMPLE_RECORDS, Segment, Segments};
 
@@ -26,12 +26,14 @@ pub(crate) struct Walk<'a> {
     segment: Option<Arc<Segment>>,
     window: Vec<u8>,
     window_at: u64,
+    /// Everything before this position was written when the window was read.
+    written: u64,
 }
 
 impl<'a> Walk<'a> {
     /// Begins a pass.
     pub(crate) fn over(segments: &'a Segments, kind: Kind) -> Self {
-        Self { segments, kind, last: None, position: 0, segment: None, window: Vec::new(), window_at: 0 }
+        Self { segments, kind, last: None, position: 0, segment: None, window: Vec::new(), window_at: 0, written: 0 }
     }
 
     /// Begins a pass at or shortly before a record.
@@ -84,7 +86,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let segments = self.segments;
-            let bytes = self.bytes(at, len)?.unwrap_or_default();
+            let (bytes, _) = self.bytes(at, len)?.unwrap_or_default();
             let chunk = read_chunk(bytes, at, place.group).map_err(|e| segments.damaged(place.kind, index, e))?;
             let part = chunk.head.part;
             if part.number != number {
@@ -107,17 +109,18 @@ impl<'a> Walk<'a> {
     fn chunk(&mut self) -> Result<Option<(u64, u64, Head)>, LogError> {
         loop {
             let at = self.position;
-            let group = self.segments.group;
-            let Some(bytes) = self.bytes(at, HEAD_BYTES_MAX as u64)? else { return Ok(None) };
-            if let Ok(head) = read_head(bytes, group) {
+            let segments = self.segments;
+            let Some((bytes, written)) = self.bytes(at, HEAD_BYTES_MAX as u64)? else { return Ok(None) };
+            if let Some(head) = segments.head_at(at, bytes, written)? {
                 return Ok(Some((at, head.bytes as u64, head)));
             }
             self.position = self.segment.as_ref().map_or(at, |segment| segment.end());
         }
     }
 
-    /// Returns up to `len` bytes from `position` on, fewer at the end of the segment; `None` if there is no segment.
-    fn bytes(&mut self, position: u64, len: u64) -> Result<Option<&[u8]>, LogError> {
+    /// Returns up to `len` bytes from `position` on, fewer at the end of the segment, and the position before which
+    /// everything was written when they were read; `None` if there is no segment.
+    fn bytes(&mut self, position: u64, len: u64) -> Result<Option<(&[u8], u64)>, LogError> {
         if self.segment.as_ref().is_none_or(|segment| !(segment.base..segment.end()).contains(&position)) {
             self.window.clear();
             self.segment = self.segments.segment_at(position);
@@ -129,6 +132,7 @@ impl<'a> Walk<'a> {
             let room = len.max(WINDOW_BYTES).min(segment.end() - position);
             self.window.resize(usize::try_from(room).unwrap_or(usize::MAX), 0);
             self.window_at = position;
+            self.written = self.segments.written_before();
             let read = segment.file.read_exact_at(&mut self.window, position - segment.base);
             if let Err(error) = read {
                 self.window.clear();
@@ -137,6 +141,6 @@ impl<'a> Walk<'a> {
         }
         let from = usize::try_from(position - self.window_at).unwrap_or(usize::MAX);
         let len = usize::try_from(end - position).unwrap_or(usize::MAX);
-        Ok(self.window.get(from..from + len))
+        Ok(self.window.get(from..from + len).map(|bytes| (bytes, self.written)))
     }
 }

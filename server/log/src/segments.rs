@@ -59,6 +59,8 @@ struct State {
     outcomes: Samples,
     /// Of all groups.
     groups: Samples,
+    /// The last position at which a record begins: everything before it is written.
+    last_begin: u64,
 }
 
 /// Positions of some records of one kind, ascending.
@@ -150,7 +152,29 @@ impl Segments {
 
     /// Notes the position of a record; records come in order.
     pub(crate) fn note(&self, kind: Kind, index: u64, position: u64) {
-        self.state.write().samples_mut(kind).push(index, position);
+        let mut state = self.state.write();
+        state.samples_mut(kind).push(index, position);
+        state.last_begin = position;
+    }
+
+    /// Returns the position before which everything is written, and does not change any more.
+    pub(crate) fn written_before(&self) -> u64 {
+        self.state.read().last_begin
+    }
+
+    /// Reads the frame head at `position` from its first bytes. Returns `None` in the unused rest of a segment, which has
+    /// zeros only.
+    ///
+    /// # Errors
+    /// If the head is damaged. A head at or after `written` may be incomplete, and counts as unused: it is being written.
+    pub(crate) fn head_at(&self, position: u64, bytes: &[u8], written: u64) -> Result<Option<Head>, LogError> {
+        match read_head(bytes, self.group) {
+            Ok(head) => Ok(Some(head)),
+            Err(reason) if position < written && bytes.iter().any(|byte| *byte != 0) => {
+                Err(LogError::damaged(&self.log_dir, format!("chunk at position {position}: {reason}")))
+            }
+            Err(_) => Ok(None),
+        }
     }
 
     /// Returns the largest index of a kind.
@@ -181,6 +205,7 @@ impl Segments {
 
     /// Reads the next frame at or after `position`, skipping the unused rest of a segment.
     fn head_from(&self, mut position: u64) -> Result<Option<(u64, Head)>, LogError> {
+        let written = self.written_before();
         while let Some(segment) = self.segment_at(position) {
             let mut bytes = [0; HEAD_BYTES_MAX];
             let room = usize::try_from(segment.end() - position).unwrap_or(usize::MAX).min(HEAD_BYTES_MAX);
@@ -188,9 +213,9 @@ impl Segments {
                 .file
                 .read_exact_at(&mut bytes[..room], position - segment.base)
                 .map_err(|e| LogError::io("read", &segment.path, &e))?;
-            match read_head(&bytes[..room], self.group) {
-                Ok(head) => return Ok(Some((position, head))),
-                Err(_) => position = segment.end(),
+            match self.head_at(position, &bytes[..room], written)? {
+                Some(head) => return Ok(Some((position, head))),
+                None => position = segment.end(),
             }
         }
         Ok(None)

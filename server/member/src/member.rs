@@ -71,7 +71,6 @@ pub struct MemberStart<W: Waiters, P, E, L> {
 ///   order of each log and exactly once;
 /// * it receives the next event when all consequences of the previous one have been returned, except complete epochs
 ///   that are not decided yet.
-///   complete and not decided yet.
 pub struct Member<W: Waiters, P, E, L: GroupLog> {
     pub(crate) node: NodeId,
     pub(crate) group: GroupId,

@@ -148,6 +148,19 @@ pub fn quota_of(config: &Config) -> HoldBack {
     HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
 }
 
+/// Maximum size of a batch that is sealed as soon as the previous one is durable, unless it is a single transaction. An
+/// epoch of this size is decided within tens of milliseconds, which bounds the wait of the transactions after it; larger
+/// ones would not be more efficient.
+const ADAPTIVE_BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Returns the maximum size of a single node's batch. With a fixed epoch length, it bounds the throughput.
+pub const fn batch_bytes_max(epoch: &EpochLength) -> usize {
+    match epoch {
+        EpochLength::Adaptive => ADAPTIVE_BATCH_BYTES_MAX,
+        EpochLength::Fixed(_) => limits::BATCH_BYTES_MAX,
+    }
+}
+
 /// Returns the settings of a single node's replica; recovery adapts them for a member.
 fn settings_of(config: &Config) -> Settings {
     Settings {
@@ -160,7 +173,7 @@ fn settings_of(config: &Config) -> Settings {
         quota: quota_of(config).to_string(),
         in_flight_max: 1,
         pause_min: Duration::ZERO,
-        batch_bytes_max: limits::BATCH_BYTES_MAX,
+        batch_bytes_max: batch_bytes_max(&config.epoch),
         take_over_after: None,
     }
 }

@@ -27,6 +27,7 @@ use crate::plugins::plugin_admin::PluginAdmin;
 use crate::readers::consumers::RecordTimes;
 use crate::readers::image_permits::ImagePermits;
 use crate::readers::webhooks::Webhooks;
+use crate::ready::batch_bytes_max;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
@@ -117,7 +118,7 @@ impl NodeService {
     /// Returns when the queued transactions will have been decided: the number of epochs times their recent duration.
     pub(crate) fn retry_after(&self) -> u64 {
         let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
-        let epochs = 1 + (waiting / limits::BATCH_BYTES_MAX) as u64;
+        let epochs = 1 + (waiting / batch_bytes_max(&self.epoch_length)) as u64;
         let length = match self.epoch_length {
             EpochLength::Adaptive => Duration::ZERO,
             EpochLength::Fixed(ms) => Duration::from_millis(ms),

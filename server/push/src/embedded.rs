@@ -35,7 +35,7 @@ use tribunal_types::{Epoch, EpochInput, EpochOutcome, Lsn, StoreId, Version, Wat
 
 use apply::Applier;
 pub use files::StoreFile;
-use flush::Work;
+use flush::{ROOM_WAIT_MAX, Work};
 pub use follower::Follower;
 pub use image::EmbeddedImage;
 use image::Images;
@@ -242,7 +242,11 @@ impl EmbeddedStore {
     /// Returns the damage that a reader has found in `dir` since the store was last rebuilt, if any.
     #[must_use]
     pub fn damage_in(dir: &Path) -> Option<String> {
-        fs::read_to_string(dir.join(DAMAGED)).ok()
+        match fs::read_to_string(dir.join(DAMAGED)) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(format!("the note of a damage cannot be read: {error}")),
+        }
     }
 
     /// Returns the damage that a reader has found since the store was last rebuilt, if any.
@@ -319,12 +323,16 @@ impl EmbeddedStore {
     /// # Errors
     /// See [`EmbeddedError`].
     pub fn set_watermark(&self, to: Watermark) -> Result<(), EmbeddedError> {
+        let busy = || EmbeddedError::Busy { seconds: ROOM_WAIT_MAX.as_secs() };
         let applier = self.applier.lock();
-        let settled = self.wait_for_flush();
+        // A flush that begins earlier would not contain the watermark.
+        if !self.wait_for_flush() {
+            return Err(busy());
+        }
         self.shared.recent.write().applied = to;
         self.shared.begin_flush()?;
         drop(applier);
-        if settled && self.wait_for_flush() { self.shared.usable() } else { Err(EmbeddedError::Busy { seconds: 30 }) }
+        if self.wait_for_flush() { self.shared.usable() } else { Err(busy()) }
     }
 
     /// Returns a view of the current rows. No epoch is applied while the view exists, so drop it soon.
@@ -468,7 +476,8 @@ impl Shared {
         if let EmbeddedError::Damaged(text) = &error
             && !self.damage_noted.swap(true, Ordering::Relaxed)
         {
-            let noted = fs::write(self.dir.join(DAMAGED), text);
+            // The log waits for a damaged store, also after a power cut.
+            let noted = tribunal_disk::replace(&self.dir.join(DAMAGED), text.as_bytes());
             let noted = noted.err().map(|error| format!("; that could not be noted: {error}"));
             tracing::error!(
                 "an embedded store is damaged ({text}); if its log is whole, the store is rebuilt from it at the next start, or by \

@@ -1,12 +1,13 @@
 //! An HTTP/1.1 connection to a receiver, with or without TLS, to an address that the egress policy has checked.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -94,25 +95,30 @@ impl Drop for HttpConnection {
 
 /// Returns the TLS configuration with the machine's trusted roots, which are read once. `SSL_CERT_FILE` overrides them.
 fn tls_config() -> Result<Arc<ClientConfig>, TransportError> {
-    static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
-    let config = CONFIG.get_or_init(|| {
-        let found = rustls_native_certs::load_native_certs();
-        let mut roots = rustls::RootCertStore::empty();
-        let (added, _) = roots.add_parsable_certificates(found.certs);
-        if added == 0 {
-            // The errors contain paths of this machine, so they are logged but not returned.
-            tracing::error!(errors = ?found.errors, "no trusted certificate authority was found");
-            return Err(
-                "the service has no trusted certificate authorities; an operator can set SSL_CERT_FILE".to_owned()
-            );
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
-    });
-    config.clone().map_err(TransportError::Broken)
+    static CONFIG: Mutex<Option<Arc<ClientConfig>>> = Mutex::new(None);
+    let mut known = CONFIG.lock();
+    if let Some(config) = &*known {
+        return Ok(Arc::clone(config));
+    }
+    // A failure is not kept: the files may be in the middle of an update.
+    let config = load_tls_config().map_err(TransportError::Broken)?;
+    Ok(Arc::clone(known.insert(config)))
+}
+
+fn load_tls_config() -> Result<Arc<ClientConfig>, String> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = rustls::RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        // The errors contain paths of this machine, so they are logged but not returned.
+        tracing::error!(errors = ?found.errors, "no trusted certificate authority was found");
+        return Err("the service has no trusted certificate authorities; an operator can set SSL_CERT_FILE".to_owned());
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    Ok(Arc::new(config.with_root_certificates(roots).with_no_client_auth()))
 }
 
 fn broken(error: impl std::error::Error) -> TransportError {

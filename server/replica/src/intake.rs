@@ -7,8 +7,9 @@ use tribunal_core::id_table::Known;
 use tribunal_types::{EarlyAbort, FenceItem, ImportedVersion, NamespaceId, Reason, TxnId};
 
 use crate::answer::{Answer, KnownNow};
+use crate::backlog::Deferred;
 use crate::effect::Effect;
-use crate::event::{Commit, Event, Waiters};
+use crate::event::{Commit, Waiters};
 use crate::items::PendingTxn;
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
@@ -17,6 +18,8 @@ use crate::replica::Replica;
 /// tribunal-core --bench resolve -- --admit 2`).
 const ROWS_AHEAD: usize = 2;
 const TAGS_AHEAD: usize = 2 * ROWS_AHEAD;
+/// Commits that are taken from the backlog at once: enough for the prefetch, and few to put back.
+const RUN: usize = 64;
 /// Memory for more commits than this is freed.
 const SPARE_COMMITS_MAX: usize = 4096;
 /// A larger transaction is freed as soon as it is copied into the batch.
@@ -25,6 +28,24 @@ const SPENT_BYTES_MAX: usize = 64 * 1024;
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Processes a list of commits.
     pub(crate) fn commits(&mut self, mut commits: Vec<Commit<W::Item>>) {
+        if self.backlog.is_empty() {
+            let rest = self.offer_all(commits);
+            rest.into_iter().for_each(|commit| self.backlog.add(Deferred::Commit(commit)));
+            return;
+        }
+        // The open batch is full, and nothing overtakes what waits.
+        for Commit { txn, waiter } in commits.drain(..) {
+            let known = self.resolver.known(txn.namespace, txn.id);
+            match self.answer_to_known(&txn, known) {
+                Some(answer) => self.answer(waiter, answer, Some(txn)),
+                None => self.backlog.add(Deferred::Commit(Commit { txn, waiter })),
+            }
+        }
+        self.keep_spare(commits);
+    }
+
+    /// Adds transactions to the open batch; returns those for which there is no room.
+    fn offer_all(&mut self, mut commits: Vec<Commit<W::Item>>) -> Vec<Commit<W::Item>> {
         let mut left = commits.drain(..);
         // Prefetch: otherwise each lookup would wait for its row.
         let first = left.as_slice();
@@ -38,15 +59,48 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.resolver.prefetch_rows(&soon.txn);
             }
             if let Some(commit) = self.offer(commit) {
-                // The open batch is full: the rest waits for the next one.
-                let rest = core::iter::once(commit).chain(left).collect();
-                self.deferred.push_back(Event::Commits(rest));
-                return;
+                return core::iter::once(commit).chain(left).collect();
             }
         }
         drop(left);
+        self.keep_spare(commits);
+        Vec::new()
+    }
+
+    fn keep_spare(&mut self, commits: Vec<Commit<W::Item>>) {
         if commits.capacity() <= SPARE_COMMITS_MAX {
             self.spare_commits = commits;
+        }
+    }
+
+    /// Moves items that wait into the open batch, until it is full.
+    pub(crate) fn take_backlog(&mut self) {
+        while let Some(item) = self.backlog.take() {
+            let left = match item {
+                Deferred::Commit(first) => {
+                    let mut run = core::mem::take(&mut self.spare_commits);
+                    run.push(first);
+                    let after = loop {
+                        match self.backlog.take() {
+                            Some(Deferred::Commit(commit)) if run.len() < RUN => run.push(commit),
+                            after => break after,
+                        }
+                    };
+                    after.into_iter().for_each(|item| self.backlog.put_back(item));
+                    let rest = self.offer_all(run);
+                    let is_full = !rest.is_empty();
+                    rest.into_iter().rev().for_each(|commit| self.backlog.put_back(Deferred::Commit(commit)));
+                    if is_full {
+                        return;
+                    }
+                    None
+                }
+                Deferred::Abort(namespace, id, waiter) => self.offer_abort(namespace, id, waiter),
+                Deferred::Fence(namespace, id, waiter) => self.offer_fence(namespace, id, waiter),
+            };
+            if let Some(item) = left {
+                return self.backlog.put_back(item);
+            }
         }
     }
 
@@ -83,6 +137,16 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     pub(crate) fn abort(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) {
+        let left = if self.backlog.is_empty() {
+            self.offer_abort(namespace, id, waiter)
+        } else {
+            Some(Deferred::Abort(namespace, id, waiter))
+        };
+        left.into_iter().for_each(|item| self.backlog.add(item));
+    }
+
+    /// Adds an abort to the open batch, unless its id is known; returns it if the batch is full.
+    fn offer_abort(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) -> Option<Deferred<W::Item>> {
         let known = match self.known(namespace, id) {
             KnownNow::InFlight => Some(Answer::InFlight),
             KnownNow::At(at) => Some(Answer::Stored(at)),
@@ -90,18 +154,30 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             KnownNow::Unknown => None,
         };
         if let Some(known) = known {
-            return self.answer(waiter, known, None);
+            self.answer(waiter, known, None);
+            return None;
         }
         let abort = EarlyAbort { id, body_hash: None, namespace, reason: Reason::ClientAbort, conflicts: Vec::new() };
         if self.batcher.add_early_abort(abort).is_err() {
-            return self.deferred.push_back(Event::Abort(namespace, id, waiter));
+            return Some(Deferred::Abort(namespace, id, waiter));
         }
         self.in_flight.insert((namespace, id), None);
         self.open.aborts.push(PendingTxn { waiter, spent: None });
         self.opened();
+        None
     }
 
     pub(crate) fn fence(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) {
+        let left = if self.backlog.is_empty() {
+            self.offer_fence(namespace, id, waiter)
+        } else {
+            Some(Deferred::Fence(namespace, id, waiter))
+        };
+        left.into_iter().for_each(|item| self.backlog.add(item));
+    }
+
+    /// Adds a fence to the open batch, unless its id is decided; returns it if the batch is full.
+    fn offer_fence(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) -> Option<Deferred<W::Item>> {
         let known = match self.known(namespace, id) {
             KnownNow::At(at) => Some(Answer::Stored(at)),
             KnownNow::Expired => Some(Answer::Expired),
@@ -109,13 +185,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             KnownNow::InFlight | KnownNow::Unknown => None,
         };
         if let Some(known) = known {
-            return self.answer(waiter, known, None);
+            self.answer(waiter, known, None);
+            return None;
         }
         if self.batcher.fence(FenceItem { id, namespace }).is_err() {
-            return self.deferred.push_back(Event::Fence(namespace, id, waiter));
+            return Some(Deferred::Fence(namespace, id, waiter));
         }
         self.open.fences.push(waiter);
         self.opened();
+        None
     }
 
     pub(crate) fn watch(&mut self, namespace: NamespaceId, id: TxnId, watch: W::Watch) {

@@ -10,6 +10,7 @@
 extern crate alloc;
 
 mod answer;
+mod backlog;
 mod by_size;
 mod control_queue;
 mod controls;

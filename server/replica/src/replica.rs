@@ -22,6 +22,7 @@ use tribunal_types::{
 };
 
 use crate::answer::{Answer, Imported, KnownNow};
+use crate::backlog::Backlog;
 use crate::control_queue::ControlQueue;
 use crate::demand::Demand;
 use crate::effect::Effect;
@@ -161,8 +162,8 @@ pub struct Replica<W: Waiters, P, E> {
     /// Ids of own undecided batches, each with its body; `None` for an abort request.
     pub(crate) in_flight: HashMap<(NamespaceId, TxnId), Option<BodyHash>, FixedState>,
     pub(crate) watchers: Watchers<W>,
-    /// Events that did not fit into the open batch.
-    pub(crate) deferred: VecDeque<Event<W>>,
+    /// Items that did not fit into the open batch, which is full as long as there are any.
+    pub(crate) backlog: Backlog<W::Item>,
     /// Empty; kept to reuse its memory.
     pub(crate) spare_commits: Vec<Commit<W::Item>>,
     pub(crate) imports: VecDeque<(Vec<ImportedVersion>, W::Import)>,
@@ -226,7 +227,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             // Clients choose the ids, but not the seed.
             in_flight: HashMap::with_hasher(FixedState::with_seed(run)),
             watchers: Watchers::default(),
-            deferred: VecDeque::new(),
+            backlog: Backlog::default(),
             spare_commits: Vec::new(),
             imports: VecDeque::new(),
             idle: IdleSeal::new(now.monotonic),

@@ -86,9 +86,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.seal_epochs(first, last.max(first));
         // Before the waiting transactions, which may fill every batch.
         self.take_import();
-        for event in core::mem::take(&mut self.deferred) {
-            self.handle(event);
-        }
+        self.take_backlog();
         if self.open.import.is_some() || !self.imports.is_empty() {
             self.opened();
         }

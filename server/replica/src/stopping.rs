@@ -6,6 +6,7 @@ use tribunal_core::executor::ShardExecutor;
 use tribunal_types::Epoch;
 
 use crate::answer::{Answer, Imported, KnownNow};
+use crate::backlog::Deferred;
 use crate::effect::Effect;
 use crate::event::{Commit, Event, Waiters};
 use crate::policy_runner::PolicyRunner;
@@ -55,7 +56,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         });
         let imports = import.into_iter().chain(self.imports.drain(..).map(|(_, waiter)| waiter));
         effects.extend(imports.map(|waiter| Effect::Imported(waiter, Imported::NotTaken)));
-        for event in core::mem::take(&mut self.deferred) {
+        for item in self.backlog.take_all() {
+            let event = match item {
+                Deferred::Commit(commit) => Event::Commits(Vec::from([commit])),
+                Deferred::Abort(namespace, id, waiter) => Event::Abort(namespace, id, waiter),
+                Deferred::Fence(namespace, id, waiter) => Event::Fence(namespace, id, waiter),
+            };
             self.refuse(event, Answer::NotTaken, Imported::NotTaken);
         }
     }
@@ -98,13 +104,10 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         for items in self.proposals.take_all().into_iter().map(|proposed| proposed.items).chain([open]) {
             imports.extend(items.answer_all(Answer::Unknown, |waiter, _, spent| unknown(waiter, spent)));
         }
-        for event in self.deferred.drain(..) {
-            match event {
-                Event::Commits(commits) => {
-                    commits.into_iter().for_each(|commit| unknown(commit.waiter, Some(commit.txn)));
-                }
-                Event::Abort(_, _, waiter) | Event::Fence(_, _, waiter) => unknown(waiter, None),
-                _ => {}
+        for item in self.backlog.take_all() {
+            match item {
+                Deferred::Commit(commit) => unknown(commit.waiter, Some(commit.txn)),
+                Deferred::Abort(_, _, waiter) | Deferred::Fence(_, _, waiter) => unknown(waiter, None),
             }
         }
         let imports = imports.into_iter().chain(self.imports.drain(..).map(|(_, waiter)| waiter));

@@ -4,6 +4,7 @@
 //! ([`CommitIntake`]). The sequencer blocks on the queue only, and on the disk only while the queue is empty
 //! ([`InlineWrites`]). The replica determines all decisions and their order.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,12 @@ pub struct Sequencer {
     side: MemberSide,
     /// Empty; its allocation is reused.
     spare: Vec<Commit>,
+}
+
+/// How a message ends the sequencer.
+enum Ending {
+    Stop,
+    Failed(String),
 }
 
 /// Number of commits that queue before the sequencer takes them while a batch is in flight to the disk.
@@ -89,40 +96,12 @@ impl Sequencer {
         loop {
             self.copy_image();
             // While a batch is in flight, or a fixed epoch length is running, let more commits queue.
-            if self.state.intake.wake_at(if self.replica().gathers() { GATHER } else { 1 }) {
-                self.take_queued();
-                self.tick(messages);
-                self.tick_member();
-                self.settle(messages);
-                if let Some(reason) = self.inline.failed.take() {
-                    return self.fail(messages, reason);
-                }
-                continue;
-            }
-            let first = match self.wake_in() {
-                None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(wait) => messages.recv_timeout(wait),
-            };
-            let mut next = match first {
-                Ok(message) => Some(message),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return self.stop(messages),
-            };
-            let (begun, mut taken) = (Instant::now(), 0);
-            while let Some(message) = next.take() {
-                match message {
-                    Message::Stop => return self.stop(messages),
-                    Message::CopyState { store } => {
-                        self.copy_state(store);
-                        return self.stop(messages);
-                    }
-                    Message::LogFailed(reason) => return self.fail(messages, reason),
-                    message => self.handle(message),
-                }
-                taken += 1;
-                if taken < MESSAGES_AT_ONCE && begun.elapsed() < MESSAGES_WITHIN {
-                    next = messages.try_recv().ok();
-                }
+            let has_commits = self.state.intake.wake_at(if self.replica().gathers() { GATHER } else { 1 });
+            if !has_commits && let ControlFlow::Break(ended) = self.take_messages(messages) {
+                return match ended {
+                    Ending::Stop => self.stop(messages),
+                    Ending::Failed(reason) => self.fail(messages, reason),
+                };
             }
             self.take_queued();
             self.tick(messages);
@@ -132,6 +111,36 @@ impl Sequencer {
                 return self.fail(messages, reason);
             }
         }
+    }
+
+    /// Waits for messages and processes those that have arrived; breaks at one that ends the sequencer.
+    fn take_messages(&mut self, messages: &Receiver<Message>) -> ControlFlow<Ending> {
+        let first = match self.wake_in() {
+            None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => messages.recv_timeout(wait),
+        };
+        let mut next = match first {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(Ending::Stop),
+        };
+        let (begun, mut taken) = (Instant::now(), 0);
+        while let Some(message) = next.take() {
+            match message {
+                Message::Stop => return ControlFlow::Break(Ending::Stop),
+                Message::CopyState { store } => {
+                    self.copy_state(store);
+                    return ControlFlow::Break(Ending::Stop);
+                }
+                Message::LogFailed(reason) => return ControlFlow::Break(Ending::Failed(reason)),
+                message => self.handle(message),
+            }
+            taken += 1;
+            if taken < MESSAGES_AT_ONCE && begun.elapsed() < MESSAGES_WITHIN {
+                next = messages.try_recv().ok();
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     /// Returns the current time. An untrusted clock yields no Unix time, so the node's entries carry none either.

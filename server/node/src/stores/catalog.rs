@@ -239,6 +239,10 @@ impl Records {
             Located::Truncated { oldest } => Err(NoRecords::Truncated(oldest)),
             Located::Epoch(epoch) => {
                 let mut add = |input: &EpochInput, outcome: &EpochOutcome| {
+                    let due = page.bounds().map_or(after, |(_, last)| last).next();
+                    if !has_record(outcome, store, due) {
+                        return false;
+                    }
                     records_of(input, outcome, store, after, page, records_max, bytes_max);
                     let last = page.bounds().map(|(_, last)| last);
                     let goes_on = last_of(outcome, store) == last && last.is_some_and(|last| last < head);
@@ -260,6 +264,12 @@ impl Records {
             }
         }
     }
+}
+
+/// Returns whether an epoch has this record of a store. If a pass reaches one without the record that is due, the epochs
+/// in between were truncated in the meantime.
+fn has_record(outcome: &EpochOutcome, store: StoreId, lsn: Lsn) -> bool {
+    outcome.lsns.iter().any(|at| at.store == store && at.lsn == lsn)
 }
 
 /// Returns the last record of a store in an epoch.
@@ -383,9 +393,7 @@ impl EpochSource for Records {
         let mut pass = self.log.pass_over(store, first);
         while let Some((input, outcome)) = pass.read().map_err(unreadable)? {
             let Some(last) = last_of(&outcome, store) else { break };
-            // An epoch in between may have been truncated by now.
-            let follows = outcome.lsns.iter().any(|at| at.store == store && at.lsn == next);
-            if !follows || !take(&input, &outcome) {
+            if !has_record(&outcome, store, next) || !take(&input, &outcome) {
                 break;
             }
             next = last.next();

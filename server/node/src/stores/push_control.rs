@@ -80,7 +80,7 @@ impl NodeService {
         }
         problems.extend(self.webhook_problems());
         if !names_stores && !problems.is_empty() {
-            return vec![format!("{} pushes need attention; an operator's key shows which", problems.len())];
+            return vec![format!("pushes that need attention: {}; an operator's key shows which", problems.len())];
         }
         problems
     }
@@ -91,7 +91,7 @@ impl NodeService {
         let is_damaged = |spec: &StoreSpec| self.pushes.status(spec.id).state == PushState::Damaged;
         let damaged: Vec<StoreSpec> = stores.filter(is_damaged).collect();
         if !names_stores && !damaged.is_empty() {
-            return vec![format!("{} embedded stores are damaged; an operator's key shows which", damaged.len())];
+            return vec![format!("damaged embedded stores: {}; an operator's key shows which", damaged.len())];
         }
         let named = damaged.iter().map(|spec| {
             format!(

@@ -24,6 +24,19 @@ pub(super) struct Work {
     running: bool,
 }
 
+/// Stops the store if the thread panics: its flush would never end.
+struct ReportPanic<'a>(&'a Shared);
+
+impl Drop for ReportPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.break_down("the thread that flushes it panicked".to_owned());
+            *self.0.work.lock() = Work::default();
+            self.0.work_changed.notify_all();
+        }
+    }
+}
+
 impl EmbeddedStore {
     /// Begins to flush all rows in memory, so that the log may be truncated up to them. Does nothing if a flush is in
     /// progress, or if there are no such rows.
@@ -99,6 +112,7 @@ impl Shared {
             thread
                 .spawn(move || {
                     tribunal_disk::give_way();
+                    let _reports = ReportPanic(&shared);
                     shared.work_off();
                 })
                 .map_err(|error| self.break_down(format!("cannot start a thread for a flush: {error}")))?;

@@ -70,26 +70,25 @@ impl Offers {
     }
 
     /// Returns whether the offer of a copy is made. Starts to make it if there is none, replacing an earlier one to the
-    /// same node.
+    /// same node, but not before that one is prepared: at most one is in preparation for each node.
     fn is_made(&self, to: NodeId, copy: u64) -> Result<bool, String> {
         let mut open = self.open.lock();
-        match open.get(&to).filter(|offering| offering.copy == copy).map(|offering| &offering.stage) {
-            Some(Stage::Preparing) => return Ok(false),
-            Some(Stage::Made(_)) => return Ok(true),
-            Some(Stage::Failed(reason)) => return Err(reason.clone()),
-            None => {}
+        match open.get(&to).map(|offering| (&offering.stage, offering.copy == copy)) {
+            Some((Stage::Preparing, _)) => return Ok(false),
+            Some((Stage::Made(_), true)) => return Ok(true),
+            Some((Stage::Failed(reason), true)) => return Err(reason.clone()),
+            Some((_, false)) | None => {}
         }
         open.insert(to, Offering { copy, stage: Stage::Preparing });
         drop(open);
         let Some(this) = self.this.upgrade() else { return Ok(false) };
         let prepare = move || {
-            let stage = match this.make(to) {
+            let panicked = Stage::Failed("it panicked while it prepared its state".into());
+            let mut prepared = Prepared { offers: &this, to, copy, stage: panicked };
+            prepared.stage = match this.make(to) {
                 Ok(offer) => Stage::Made(Arc::new(Mutex::new(offer))),
                 Err(reason) => Stage::Failed(reason),
             };
-            if let Some(offering) = this.open.lock().get_mut(&to).filter(|offering| offering.copy == copy) {
-                offering.stage = stage;
-            }
         };
         let spawned = std::thread::Builder::new().name("state-offer".into()).spawn(prepare);
         spawned.map(|_| false).map_err(|error| {
@@ -154,6 +153,23 @@ impl Offers {
         };
         read.map_err(|error| format!("a file of its state cannot be read: {error}"))?;
         Ok((total, part.into()))
+    }
+}
+
+/// The end of a preparation: notes its result when dropped, also by a panic.
+struct Prepared<'a> {
+    offers: &'a Offers,
+    to: NodeId,
+    copy: u64,
+    stage: Stage,
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        if let Some(offering) = self.offers.open.lock().get_mut(&self.to).filter(|offering| offering.copy == self.copy)
+        {
+            std::mem::swap(&mut offering.stage, &mut self.stage);
+        }
     }
 }
 
