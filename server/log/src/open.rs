@@ -477,6 +477,7 @@ impl Replay<'_> {
     }
 
     fn outcome(&mut self, stored: &Stored) -> Result<(), LogError> {
+        let own_bytes = stored.payload.len() as u64;
         let stored = outcomes::outcome_of(stored, self.dir)?;
         let outcome = &stored.outcome;
         // A member has no entries of its own, except those from before it became a member.
@@ -490,7 +491,7 @@ impl Replay<'_> {
             }
             self.index.lsns.push(outcome);
             let bytes = self.undecided.take(outcome.epoch);
-            self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes);
+            self.index.retention.push(outcome.epoch, outcome.epoch_time_ms, bytes + own_bytes);
         } else {
             // Its entry was in a segment that has been truncated.
             if self.group_records.is_none() {

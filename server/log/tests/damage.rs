@@ -6,6 +6,7 @@
 mod fixture;
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use fixture::{Dir, Random, batch, outcome};
@@ -315,4 +316,44 @@ fn a_log_of_an_older_format_is_refused_with_what_to_do() {
     }
     fs::write(&identity, text).unwrap();
     check_whole(&dir.open().unwrap(), 10).unwrap();
+}
+
+#[test]
+fn a_byte_that_rots_under_an_open_log_hides_no_epoch() {
+    let dir = written("rot", 300);
+    let opened = dir.open().unwrap();
+    let segment = data_files(&dir).into_iter().find(|path| path.parent().unwrap().ends_with("segments")).unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(&segment).unwrap();
+    let bytes = fs::read(&segment).unwrap();
+    let tail = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    // The epochs of a pass up to its end, or to the first one that cannot be read.
+    let passed = || {
+        let mut pass = opened.reader.pass_over(StoreId(1), Epoch(1));
+        let mut epochs = Vec::new();
+        loop {
+            match pass.read() {
+                Ok(Some((input, _))) => epochs.push(input.epoch),
+                Ok(None) => return (epochs, true),
+                Err(error) => {
+                    assert!(matches!(error, LogError::Damaged { .. }), "{error}");
+                    return (epochs, false);
+                }
+            }
+        }
+    };
+    let (all, _) = passed();
+    let mut refused = 0;
+    let mut random = Random(5);
+    for _ in 0..flips() {
+        // The last records are excluded: they might still be in writing.
+        let at = random.below(tail as u64 * 9 / 10);
+        let byte = bytes[at as usize];
+        file.write_all_at(&[byte ^ 1 << random.below(8)], at).unwrap();
+        let (epochs, is_whole) = passed();
+        assert!(!is_whole || epochs == all, "byte {at}: a pass ends at {:?}", epochs.last());
+        refused += u64::from(!is_whole);
+        file.write_all_at(&[byte], at).unwrap();
+    }
+    assert!(refused > flips() / 2, "{refused} of {} were noticed", flips());
+    assert_eq!(passed().0, all);
 }

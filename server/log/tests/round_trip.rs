@@ -172,7 +172,10 @@ fn images_and_truncation_retain_what_is_needed() {
     };
     opened.writer.truncate(Epoch(200)).unwrap();
     assert_eq!(opened.reader.oldest(StoreId(1)), Lsn(1), "without an image nothing may go");
-    for epoch in [150, 250, 300] {
+    opened.writer.write_image(&image(150)).unwrap();
+    opened.writer.truncate(Epoch(140)).unwrap();
+    assert_eq!(opened.reader.oldest(StoreId(1)), Lsn(1), "nothing may go for the only image: it may prove unreadable");
+    for epoch in [250, 300] {
         opened.writer.write_image(&image(epoch)).unwrap();
     }
     opened.writer.truncate(Epoch(290)).unwrap();
@@ -215,10 +218,15 @@ fn images_and_truncation_retain_what_is_needed() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;
     std::fs::write(&newest, bytes).unwrap();
-    let opened = dir.open().unwrap();
+    let mut opened = dir.open().unwrap();
     assert_eq!(opened.recovered.image, Some(image(250)));
     assert_eq!(opened.recovered.warnings.len(), 1);
     check(&opened, 251, 310, &outcomes);
+    // The next image replaces the damaged one, not the readable one.
+    opened.writer.write_image(&image(310)).unwrap();
+    drop(opened);
+    std::fs::remove_file(dir.0.join("images").join(format!("image-{:016x}", 310))).unwrap();
+    assert_eq!(dir.open().unwrap().recovered.image, Some(image(250)));
 }
 
 #[test]

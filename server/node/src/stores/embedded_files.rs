@@ -8,6 +8,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tribunal_push::{EmbeddedError, EmbeddedStore, EpochSource};
@@ -21,6 +22,10 @@ pub struct Opened<'a> {
     /// earlier declaration, or of files that were set aside, may still permit a truncation.
     pub not_truncated: MutexGuard<'a, ()>,
 }
+
+/// Maximum time to wait until a store that was declared otherwise in the meantime is closed, and the interval of attempts.
+const CLOSED_WITHIN: Duration = Duration::from_secs(10);
+const CLOSED_POLL: Duration = Duration::from_millis(20);
 
 /// Remedy for a store that cannot be refilled because its log does not begin with the first record.
 const RESTORE: &str = "restore log and store from one backup; or move the store's directory away and attach the store at the end \
@@ -68,7 +73,7 @@ pub fn open<'a>(
     truncation: &'a Mutex<()>,
     is_member: bool,
 ) -> Result<Opened<'a>, String> {
-    let open = || EmbeddedStore::open(dir, memory_bytes, spec.id, Arc::clone(log));
+    let open = || once_closed(|| EmbeddedStore::open(dir, memory_bytes, spec.id, Arc::clone(log)));
     let wrong = match open() {
         Ok(store) => match (difference(&store, spec, &**log)?, EmbeddedStore::damage_in(dir)) {
             (Some(difference), _) => difference,
@@ -106,6 +111,17 @@ pub fn open<'a>(
     );
     let store = open().map_err(|error| error.to_string())?;
     Ok(Opened { store, not_truncated })
+}
+
+/// Opens a store once it is closed: an earlier declaration of it may have left it open, with readers or a flush.
+fn once_closed(open: impl Fn() -> Result<EmbeddedStore, EmbeddedError>) -> Result<EmbeddedStore, EmbeddedError> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(EmbeddedError::InUse { .. }) if begun.elapsed() < CLOSED_WITHIN => std::thread::sleep(CLOSED_POLL),
+            opened => return opened,
+        }
+    }
 }
 
 /// Updates the log's name in the store, for example after a salvage. The log has just proved that it contains the
