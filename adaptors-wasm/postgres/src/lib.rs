@@ -11,11 +11,15 @@
 //! |---|---|
 //! | `store`, `tables` | the store, and the tables that this row covers: other tables start from the beginning |
 //! | `log` | the log that fills them; for a store outside the first namespace `<log> <store>#<number>` |
-//! | `lsn` | the last record applied |
+//! | `lsn` | the position of the last record applied |
+//! | `last_record` | that record, `<LSN> <arrival stamp> <transaction>` |
 //!
 //! Tables that another log or store fills are not touched. Watermark rows of one store that share a table do not
 //! coexist: the tables of the older row may have been filled further since, and `add`s would count twice. So a new row
 //! replaces them, and everything is pushed again.
+//!
+//! Earlier releases move `lsn` without `last_record`: a record at another position is not the last one. The column is absent
+//! if the role may not add it to a table that such a release created; then the position alone counts.
 //!
 //! At the first contact, missing tables are created; if the role may not create them, the error contains the
 //! statements. Later, a missing table is an error. Invariant: SQL texts consist of names from the configuration, which
@@ -31,7 +35,7 @@ mod statements;
 
 use core::ops::Range;
 
-use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, Row, SqlError, SqlReply};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, RecordId, Reply, Request, Row, SqlError, SqlReply};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin};
 
 use crate::column::shown;
@@ -71,7 +75,7 @@ impl Postgres {
     fn request(&self, batch: &LogBatch, records: Range<usize>) -> Result<Request, Fault> {
         let (first, last) = (batch.lsn[records.start], batch.lsn[records.end - 1]);
         let mut tables: Vec<Option<Rows<'_>>> = self.mapping.tables.iter().map(|_| None).collect();
-        for change in fold::changes(batch, records)? {
+        for change in fold::changes(batch, records.clone())? {
             let of_row = |reason: String| format!("row `{}`: {reason}", shown(change.key));
             let mut known = self.mapping.tables.iter();
             let at = known.position(|table| change.key.starts_with(&table.prefix));
@@ -79,7 +83,8 @@ impl Postgres {
             let rows = tables[at].get_or_insert_with(|| Rows::new(&self.mapping.tables[at]));
             rows.push(&change).map_err(of_row)?;
         }
-        let mut sql = vec![statements::move_watermark(&self.mapping, first.saturating_sub(1), last)];
+        let to = batch.id_of(records.end - 1);
+        let mut sql = Vec::from(statements::move_watermark(&self.mapping, first.saturating_sub(1), &to));
         for rows in tables.into_iter().flatten() {
             rows.finish(&mut sql);
         }
@@ -118,6 +123,11 @@ fn sql(reply: Reply) -> Result<SqlReply, Fault> {
     }
 }
 
+/// Splits the result of [`statements::read_watermark`] into the position and the last record, which is empty if it is not kept.
+fn position_lines(cell: &str) -> (&str, &str) {
+    cell.split_once('\n').unwrap_or((cell, ""))
+}
+
 impl Adaptor for Postgres {
     fn takes(&self) -> Kinds {
         if self.mapping.tables.iter().any(Table::takes_add) {
@@ -138,6 +148,7 @@ impl Adaptor for Postgres {
             return Err(self.said(&error));
         }
         let cell = cell.ok_or("the watermark's row is gone")?;
+        let (cell, _) = position_lines(&cell);
         let Mapping { watermark, log: own, store, .. } = &self.mapping;
         let (own_name, own_mark) = (self.mapping.owner.as_ref().unwrap_or(store), self.mapping.mark());
         let make_own = |tables: &str, mark: &str| {
@@ -192,6 +203,12 @@ impl Adaptor for Postgres {
             }
         }
         lsn.parse().map_err(|_| format!("{watermark} holds {lsn}, which is no position"))
+    }
+
+    fn last_record(&self, reply: &Reply) -> Option<RecordId> {
+        let Reply::Sql(SqlReply { cell: Some(cell), error: None, .. }) = reply else { return None };
+        let (_, record) = position_lines(cell);
+        record.parse().ok()
     }
 
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {

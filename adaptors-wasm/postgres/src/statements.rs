@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use tribunal_plugin_sdk::adaptor::SqlStatement;
+use tribunal_plugin_sdk::adaptor::{RecordId, SqlStatement};
 
 use crate::column::Type;
 use crate::mapping::{Column, Mapping, Table};
@@ -98,16 +98,34 @@ fn text(text: &str) -> Option<Vec<u8>> {
     Some(text.as_bytes().to_vec())
 }
 
-/// Moves the watermark from `from` to `to`; affects no row if it is elsewhere.
-pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: u64) -> SqlStatement {
-    SqlStatement {
-        text: format!(
-            "UPDATE {} SET lsn = $5::bigint WHERE store = $1::text AND tables = $2::text AND log = $3::text \
-             AND lsn = $4::bigint",
-            mapping.watermark
-        ),
-        params: vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.mark()), number(from), number(to)],
-    }
+/// Moves the watermark from the position `from` to the record `to`. The first statement affects no row if the watermark is
+/// elsewhere.
+pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: &RecordId) -> [SqlStatement; 2] {
+    let Mapping { watermark, store, table_names, .. } = mapping;
+    let moved = format!(
+        "UPDATE {watermark} SET lsn = $5::bigint WHERE store = $1::text AND tables = $2::text AND log = $3::text \
+         AND lsn = $4::bigint RETURNING octet_length(concat(set_config('tribunal.store', $1::text, true), \
+         set_config('tribunal.tables', $2::text, true), set_config('tribunal.record', $6::text, true)))"
+    );
+    let (mark, record) = (mapping.mark(), to.to_string());
+    let params = vec![text(store), text(table_names), text(&mark), number(from), number(to.lsn), text(&record)];
+    // The column may be absent, so the statement that names it must not be parsed before that is known.
+    let keep = format!(
+        "DO $tribunal$ BEGIN IF {} THEN UPDATE {watermark} AS w SET last_record = current_setting('tribunal.record') \
+         WHERE {OWN}; END IF; END $tribunal$",
+        keeps_records(mapping)
+    );
+    [SqlStatement { text: moved, params }, SqlStatement { text: keep, params: Vec::new() }]
+}
+
+/// Whether the table of watermarks has the column of the last record. Tables that earlier releases created lack it until
+/// it is added.
+fn keeps_records(mapping: &Mapping) -> String {
+    format!(
+        "EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{}') AND attname = 'last_record' \
+         AND NOT attisdropped)",
+        mapping.watermark
+    )
 }
 
 /// Prefix of the response to [`read_watermark`] if another store or log fills one of the tables. The rest names it.
@@ -130,7 +148,8 @@ const NAMES: &str = "SELECT string_agg(named, ',') FROM (SELECT unnest(string_to
                      FROM unnest(string_to_array($2::text, ',')) AS t JOIN pg_class AS c ON c.oid = to_regclass(t) \
                      JOIN pg_namespace AS n ON n.oid = c.relnamespace) AS names";
 
-/// Creates missing objects at the first contact, and reads the watermark as `<log> <lsn>`, or the owner of the tables.
+/// Creates missing objects at the first contact, and reads the watermark as `<log> <lsn>`, with the last record on a second
+/// line if it is kept; or the owner of the tables.
 pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
     let watermark = &mapping.watermark;
     let lock = format!(
@@ -142,7 +161,8 @@ pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
     let read = format!(
         "SELECT coalesce((SELECT '{TAKEN}store `' || w.store || '`, tables ' || w.tables || ', log and store ' || w.log \
          FROM {watermark} AS w WHERE {TAKES} ORDER BY w.store, w.tables LIMIT 1), \
-         (SELECT w.log || ' ' || w.lsn::text FROM {watermark} AS w WHERE {OWN}))"
+         (SELECT w.log || ' ' || w.lsn::text || coalesce(E'\\n' || (to_jsonb(w) ->> 'last_record'), '') \
+         FROM {watermark} AS w WHERE {OWN}))"
     );
     vec![
         SqlStatement { text: lock, params: named },
@@ -163,21 +183,33 @@ fn begin(mapping: &Mapping) -> String {
             .expect("writing to a string");
     }
     format!(
-        "DO $tribunal$ BEGIN IF to_regclass('{watermark}') IS NULL THEN {}; END IF; \
+        "DO $tribunal$ BEGIN IF to_regclass('{watermark}') IS NULL THEN {}; END IF; {} \
          IF NOT EXISTS (SELECT FROM {watermark} AS w WHERE {TAKES}) THEN \
          IF NOT EXISTS (SELECT FROM {watermark} AS w WHERE {OWN}) THEN {tables}\
          INSERT INTO {watermark} (store, tables, log, lsn) VALUES (current_setting('tribunal.store'), \
          current_setting('tribunal.tables'), current_setting('tribunal.mark'), 0) \
          ON CONFLICT (store, tables) DO NOTHING; END IF; \
          DELETE FROM {watermark} AS w WHERE {OVERLAPS}; END IF; END $tribunal$",
-        ddl_watermark(mapping)
+        ddl_watermark(mapping),
+        add_record_column(mapping)
+    )
+}
+
+/// Adds the column of the last record to a table that an earlier release created. Without the privilege, or while a long
+/// transaction reads the table, the push works without the column; the next query of the watermark tries again.
+fn add_record_column(mapping: &Mapping) -> String {
+    format!(
+        "IF NOT {} THEN BEGIN PERFORM set_config('lock_timeout', '100ms', true); \
+         ALTER TABLE {} ADD COLUMN last_record text; EXCEPTION WHEN OTHERS THEN NULL; END; END IF;",
+        keeps_records(mapping),
+        mapping.watermark
     )
 }
 
 fn ddl_watermark(mapping: &Mapping) -> String {
     format!(
         "CREATE TABLE {} (store text NOT NULL, tables text NOT NULL, log text NOT NULL, lsn bigint NOT NULL, \
-         PRIMARY KEY (store, tables))",
+         last_record text, PRIMARY KEY (store, tables))",
         mapping.watermark
     )
 }

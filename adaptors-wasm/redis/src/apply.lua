@@ -3,8 +3,8 @@
 --
 -- KEYS  1 watermark, 2 index, 3 scratch, 4 store, then one row key per row
 -- ARGV  1 watermark that is expected (nothing: none yet), 2 watermark afterwards, 3 bytes of the row prefix,
---       4 the store (nothing: not told), then per row an operation (p put, d delete, a add) and
---       "<version> <JSON or delta>"
+--       4 the store (nothing: not told), 5 the record's key, 6 the last record, then per row an operation (p put,
+--       d delete, a add) and "<version> <JSON or delta>"
 local at = redis.call('GET', KEYS[1]) or ''
 local store = redis.call('GET', KEYS[4]) or ARGV[4]
 if at ~= ARGV[1] or (at ~= '' and ARGV[4] ~= '' and store ~= ARGV[4]) then
@@ -22,7 +22,7 @@ end
 
 local order, rows = {}, {}
 for i = 5, #KEYS do
-  local key, operation, value = KEYS[i], ARGV[2 * i - 5], ARGV[2 * i - 4]
+  local key, operation, value = KEYS[i], ARGV[2 * i - 3], ARGV[2 * i - 2]
   if operation == 'd' then
     value = false
   elseif operation == 'a' then
@@ -59,6 +59,8 @@ end
 
 local prefix = tonumber(ARGV[3])
 redis.call('SET', KEYS[1], ARGV[2])
+-- Not one of KEYS, and may fail: a user whose permissions are older than this key pushes without it.
+redis.pcall('SET', ARGV[5], ARGV[6])
 if ARGV[4] ~= '' then
   redis.call('SET', KEYS[4], ARGV[4])
 end

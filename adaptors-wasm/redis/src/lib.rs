@@ -6,17 +6,19 @@
 //! | `#index:{prefix}` | sorted set of all keys, score 0, for scans by `ZRANGEBYLEX` |
 //! | `#watermark:{prefix}` | `<log> <LSN>`: the last record applied, and its log |
 //! | `#store:{prefix}` | `<store>#<number>`: the store that owns the rows, if there is a watermark |
+//! | `#record:{prefix}` | `<LSN> <arrival stamp> <transaction>`: the last record applied |
 //! | `#scratch:{prefix}` | only within a call |
 //!
 //! Invariants: rows and the other keys never collide, because a prefix is not empty and does not start with `#`. Stores
 //! that share a Redis need prefixes of which none starts with another; of two with the same prefix, the one that pushed
 //! first continues. Watermarks of earlier releases have no store next to them; the first store that continues there
-//! adds it. The store has a separate key, so that these releases can still read the watermark.
+//! adds it. The store and the record have separate keys, so that these releases can still read the watermark. They leave
+//! `#record:` as it is: a record at another position than the watermark's is not the last one.
 
 mod resp;
 
 use serde::Deserialize;
-use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespValue, Row, kind};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, RecordId, Reply, Request, RespValue, Row, kind};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
 use crate::resp::Pipeline;
@@ -27,8 +29,11 @@ const APPLY: &str = include_str!("apply.lua");
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 /// Keys of a call besides the rows.
 const OWN_KEYS: [&str; 4] = ["watermark", "index", "scratch", "store"];
-/// Reads the watermark and the store in one script: together they name a position.
-const READ: &str = "return (redis.call('GET', KEYS[1]) or '') .. string.char(10) .. (redis.call('GET', KEYS[2]) or '')";
+/// Reads the watermark, the store and the record in one script, one line each: together they name a position. The record
+/// is empty if the user may not read it.
+const READ: &str = "local record = redis.pcall('GET', ARGV[1]) \
+                    return table.concat({redis.call('GET', KEYS[1]) or '', redis.call('GET', KEYS[2]) or '', \
+                    type(record) == 'string' and record or ''}, string.char(10))";
 /// Transient errors.
 const PASSING: [&str; 9] =
     ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"];
@@ -97,7 +102,7 @@ impl Redis {
             return Ok(0);
         }
         let (key, prefix) = (self.key("watermark"), &self.prefix);
-        let keys = format!("{prefix}*, {}, {} and {key}", self.key("index"), self.key("store"));
+        let keys = format!("{prefix}*, {}, {}, {} and {key}", self.key("index"), self.key("store"), self.key("record"));
         let (log, lsn) = mark.rsplit_once(' ').unwrap_or(("", mark));
         if log != self.log {
             return Err(format!(
@@ -137,6 +142,8 @@ impl Redis {
         call.argument(self.mark(last).as_bytes());
         call.number(self.prefix.len() as u64);
         call.argument(self.owner().as_bytes());
+        call.argument(self.key("record").as_bytes());
+        call.argument(batch.id_of(records.end - 1).to_string().as_bytes());
         for row in rows() {
             let operation: &[u8] = match row.kind {
                 kind::INSERT | kind::UPDATE | kind::PUT => b"p",
@@ -153,11 +160,23 @@ impl Redis {
 }
 
 /// Returns the only value of a reply.
-fn only(reply: Reply) -> Result<RespValue, Fault> {
+fn only(reply: &Reply) -> Result<&RespValue, Fault> {
     let Reply::Resp(values) = reply else { return Err("not a reply of Redis".into()) };
-    let [value] =
-        <[RespValue; 1]>::try_from(values).map_err(|values| format!("{} answers to one call", values.len()))?;
+    let [value] = values.as_slice() else { return Err(format!("{} answers to one call", values.len())) };
     Ok(value)
+}
+
+/// Returns the watermark, the store and the record out of a reply to [`READ`].
+fn position_lines(reply: &Reply) -> Result<[&str; 3], Fault> {
+    const EXPECTED: &str = "a watermark, a store and a record were expected";
+    match only(reply)? {
+        RespValue::Text(text) => {
+            let text = str::from_utf8(text).map_err(|_| "the watermark is not UTF-8")?;
+            <[&str; _]>::try_from(text.split('\n').collect::<Vec<_>>()).map_err(|_| EXPECTED.into())
+        }
+        RespValue::Nil | RespValue::Int(_) => Err(EXPECTED.into()),
+        RespValue::Error(error) => Err(error.clone()),
+    }
 }
 
 impl Adaptor for Redis {
@@ -170,7 +189,7 @@ impl Adaptor for Redis {
         call.argument(b"EVAL");
         call.argument(READ.as_bytes());
         call.number(2);
-        for name in ["watermark", "store"] {
+        for name in ["watermark", "store", "record"] {
             call.argument(self.key(name).as_bytes());
         }
         let command = Command::Resp(call.finish()?);
@@ -178,15 +197,13 @@ impl Adaptor for Redis {
     }
 
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
-        match only(reply)? {
-            RespValue::Text(text) => {
-                let text = str::from_utf8(&text).map_err(|_| "the watermark is not UTF-8")?;
-                let (mark, owner) = text.split_once('\n').ok_or("a watermark and a store were expected")?;
-                self.position(mark, owner)
-            }
-            RespValue::Nil | RespValue::Int(_) => Err("a watermark and a store were expected".into()),
-            RespValue::Error(error) => Err(error),
-        }
+        let [mark, owner, _] = position_lines(&reply)?;
+        self.position(mark, owner)
+    }
+
+    fn last_record(&self, reply: &Reply) -> Option<RecordId> {
+        let [.., record] = position_lines(reply).ok()?;
+        record.parse().ok()
     }
 
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {
@@ -194,16 +211,16 @@ impl Adaptor for Redis {
     }
 
     fn classify(&self, reply: Reply) -> Ack {
-        match only(reply) {
+        match only(&reply) {
             Ok(RespValue::Text(text)) if text == b"OK" => Ack::Ok,
             Ok(RespValue::Error(error)) => {
                 let word = error.split(' ').next().unwrap_or_default();
                 if word == "MOVED" {
                     Ack::Moved(format!("watermark is {}", error.trim_start_matches("MOVED ")))
                 } else if PASSING.contains(&word) || error.to_ascii_lowercase().contains("timeout") {
-                    Ack::Retry(error)
+                    Ack::Retry(error.clone())
                 } else {
-                    Ack::Fatal(error)
+                    Ack::Fatal(error.clone())
                 }
             }
             Ok(other) => Ack::Fatal(format!("unexpected answer {other:?}")),

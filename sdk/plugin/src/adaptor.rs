@@ -7,6 +7,7 @@ pub use crate::bindings::adaptor::exports::tribunal::plugin::adaptor::{
     Ack, Command, HttpCall, HttpReply, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue, SqlError, SqlReply,
     SqlStatement,
 };
+pub use crate::record_ids::RecordId;
 use crate::traces::Traces;
 use crate::{Fault, Plugin};
 
@@ -42,6 +43,15 @@ pub trait Adaptor: Plugin {
     /// # Errors
     /// If the reply contains no watermark; the text should quote the reply.
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault>;
+
+    /// Extracts the record that moved the watermark last from the reply to [`Adaptor::watermark`], for a storage that keeps
+    /// it beside the watermark: the [`RecordId`] of the last record of each request ([`LogBatch::id_of`]), written in the same
+    /// transaction. The service then notices a storage that has followed another history of the log, in which another
+    /// record has this position. `None` if the storage does not keep it.
+    fn last_record(&self, reply: &Reply) -> Option<RecordId> {
+        let _ = reply;
+        None
+    }
 
     /// Encodes records into requests of whole records, in order.
     ///
@@ -159,8 +169,10 @@ macro_rules! export_adaptor {
         const _: () = {
             use $crate::bindings::adaptor::exports::tribunal::plugin::adaptor;
             use $crate::bindings::lifecycle::exports::tribunal::plugin::lifecycle;
+            use $crate::bindings::record_ids::exports::tribunal::plugin_record_ids::record_ids;
 
             static INSTANCE: $crate::Instance<$plugin> = $crate::Instance::new();
+            static LAST_RECORD: $crate::record_ids::LastRecord = $crate::record_ids::LastRecord::new();
             struct Exported;
 
             impl lifecycle::Guest for Exported {
@@ -190,7 +202,9 @@ macro_rules! export_adaptor {
                 }
 
                 fn read_watermark(reply: adaptor::Reply) -> Result<u64, $crate::Fault> {
-                    $crate::Adaptor::read_watermark(INSTANCE.get()?, reply)
+                    let plugin = INSTANCE.get()?;
+                    LAST_RECORD.set($crate::Adaptor::last_record(plugin, &reply));
+                    $crate::Adaptor::read_watermark(plugin, reply)
                 }
 
                 fn encode($batch: adaptor::LogBatch) -> Result<$crate::adaptor::Requests, $crate::Fault> {
@@ -206,8 +220,15 @@ macro_rules! export_adaptor {
                 }
             }
 
+            impl record_ids::Guest for Exported {
+                fn last() -> Option<record_ids::RecordId> {
+                    LAST_RECORD.take()
+                }
+            }
+
     $crate::bindings::lifecycle::export_lifecycle!(Exported with_types_in $crate::bindings::lifecycle);
     $crate::bindings::adaptor::export_adaptor_interface!(Exported with_types_in $crate::bindings::adaptor);
+    $crate::bindings::record_ids::export_record_ids_interface!(Exported with_types_in $crate::bindings::record_ids);
         };
     };
 }

@@ -48,6 +48,17 @@ pub mod adaptor {
     });
 }
 
+pub mod record_ids {
+    wit_bindgen::generate!({
+        path: "../../plugins/wit",
+        inline: "package tribunal:sdk; world record-ids-only { export tribunal:plugin-record-ids/record-ids@1.0.0; }",
+        world: "tribunal:sdk/record-ids-only",
+        pub_export_macro: true,
+        export_macro_name: "export_record_ids_interface",
+        default_bindings_module: "tribunal_plugin_sdk::bindings::record_ids",
+    });
+}
+
 pub mod traces {
     wit_bindgen::generate!({
         path: "../../plugins/wit",

@@ -49,6 +49,7 @@ pub mod allocator;
 pub mod bindings;
 pub mod config;
 mod instance;
+pub mod record_ids;
 pub mod rule;
 pub mod traces;
 pub mod validator;

@@ -5,6 +5,10 @@
 //! For a storage that can store the trace of a record (in a header of a request, or a field of an event), implement
 //! `fn encode_traced(&self, batch: LogBatch, traces: Traces)` instead of `encode`, and export the adaptor with
 //! `export_adaptor!({{Name}}, with traces)`: `traces.of(record)` is the record's `traceparent`.
+//!
+//! For a storage that can keep more than a number as its watermark, write `batch.id_of(record)` of each request's last record
+//! in the same transaction, and implement `last_record` to read it back. Then a storage that does not fit a log restored from
+//! a backup is noticed.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -266,7 +266,7 @@ fn a_storage_ahead_of_the_log_is_refused_by_every_node_that_pushes() {
         let store =
             eventually("the push to stop", || Some(store(node)).filter(|store| store["push"]["state"] == "stopped"));
         let error = store["push"]["last_error"].as_str().expect("an error").to_owned();
-        assert!(error.contains("the log ended at LSN") && error.contains("Empty it"), "{error}");
+        assert!(error.contains("in common with this log") && error.contains("Empty it"), "{error}");
     };
     cluster.running().for_each(refused);
     // Once the log has grown past that position, nothing else reveals it.

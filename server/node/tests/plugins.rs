@@ -494,6 +494,7 @@ fn contract_violations_are_found_before_an_upload(folder: &Path) {
         ("adaptor", "one key", "the same records again: two requests of one batch share an idempotency key"),
         ("adaptor", "key of a batch", "the same records again: different records share an idempotency key"),
         ("adaptor", "used", "a used instance encodes the same records differently than a fresh one"),
+        ("adaptor", "record", "the last record: it reads the record RecordId"),
         ("adaptor", "success", "errors of the storage: it classifies"),
         ("adaptor", "watermark", "errors of the storage: it reads the watermark 0 out of"),
     ];

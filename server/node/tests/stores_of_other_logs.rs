@@ -1,5 +1,5 @@
-//! Embedded stores with a log that they did not follow: one restored from a backup, a salvaged one, a copy of a data
-//! directory in use. Afterwards the store has exactly the rows of its log.
+//! Stores with a log that they did not follow: one restored from a backup, a salvaged one, a copy of a data directory in
+//! use. An embedded store has exactly the rows of its log afterwards; an external storage is not written to.
 
 mod support;
 
@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
+use support::redis::Redis;
 use support::{Node, eventually};
 
 /// Replays the log of `kv`; returns its rows by key: version and value.
@@ -116,6 +117,67 @@ fn a_store_ahead_of_a_salvaged_log_is_filled_again() {
         .expect("the binary runs");
     assert!(salvage.status.success(), "{}", String::from_utf8_lossy(&salvage.stderr));
     goes_on_as_its_log(dir.path());
+}
+
+/// Commits these rows to the store `r`.
+fn put_in_redis(node: &Node, keys: impl Iterator<Item = String>) {
+    for key in keys {
+        let write = json!({"op": "put", "store": "r", "key": key, "value": 1});
+        assert_eq!(node.commit(&json!({"writes": [write]})).body["status"], "committed");
+    }
+}
+
+fn in_redis(node: &Node, lsn: &str) {
+    eventually("Redis to have all records", || (node.get("/v1/stores/r").body["acked_lsn"] == lsn).then_some(()));
+}
+
+#[test]
+fn a_storage_ahead_of_a_restored_log_is_not_written_to_although_the_log_passed_it_unnoticed() {
+    let Some(mut redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (data, saved) = (dir.path().join("data"), dir.path().join("saved"));
+    let node = Node::start(&data);
+    let config = json!({"endpoint": redis.endpoint(), "prefix": "r/"});
+    assert_eq!(node.put("/v1/stores/r", &json!({"adaptor": "redis", "adaptor_config": config})).status, 201);
+    put_in_redis(&node, (0..10).map(|n| format!("kept{n}")));
+    in_redis(&node, "10");
+    assert!(node.stop().success());
+    copy(&data, &saved);
+    let node = Node::start(&data);
+    put_in_redis(&node, (0..10).map(|n| format!("lost{n}")));
+    in_redis(&node, "20");
+    assert!(node.stop().success());
+
+    // Clients commit to the restored log before its push reaches Redis.
+    redis.kill();
+    copy(&saved, &data);
+    let node = Node::start(&data);
+    put_in_redis(&node, (0..15).map(|n| format!("new{n}")));
+    assert_eq!(node.get("/v1/stores/r").body["head_lsn"], "25");
+    redis.restart();
+    let stopped = |node: &Node| {
+        let push = eventually("the push to be refused or done", || {
+            let store = node.get("/v1/stores/r").body;
+            (store["push"]["state"] == "stopped" || store["acked_lsn"] == "25").then(|| store["push"].clone())
+        });
+        let error = push["last_error"].as_str().unwrap_or_else(|| panic!("pushed to another history: {push}"));
+        assert!(error.contains("applied LSN 20") && error.contains("up to LSN 19 in common"), "{error}");
+        assert!(error.contains("Empty it, watermark included"), "{error}");
+        let rows = ["lost9", "new0", "new14"].map(|key| redis.call(&["EXISTS", &format!("r/{key}")]));
+        assert_eq!(rows, ["1", "0", "0"], "nothing was written");
+    };
+    stopped(&node);
+    assert!(node.stop().success());
+    let node = Node::start(&data);
+    stopped(&node);
+    let attached = node.post("/v1/stores/r/push/attach", &json!({}));
+    assert_eq!((attached.status, &attached.body["code"]), (422, &json!("storage_refuses")), "{}", attached.body);
+    assert!(attached.body.to_string().contains("LSN 20 of another log, or of a part"), "{}", attached.body);
+    assert_eq!(redis.call(&["FLUSHALL"]), "OK");
+    assert_eq!(node.post("/v1/stores/r/push/resume", &json!({})).status, 200);
+    in_redis(&node, "25");
+    let rows = ["kept9", "lost0", "new14"].map(|key| redis.call(&["EXISTS", &format!("r/{key}")]));
+    assert_eq!(rows, ["1", "0", "1"], "the rows of the log");
 }
 
 #[test]

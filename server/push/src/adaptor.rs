@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, StorageReply};
+use tribunal_types::{Ack, Lsn, PushRequest, RecordBatch, RecordId, StorageReply};
 
 /// Translates records into requests, and replies into acknowledgements. Calls may take milliseconds, so they are not
 /// made on async threads.
@@ -22,6 +22,16 @@ pub trait Adaptor: Send + Sync + 'static {
     /// # Errors
     /// If the reply contains no watermark.
     fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault>;
+
+    /// Extracts the record that last moved the storage's watermark from the reply to [`Adaptor::watermark`]; `None` if the
+    /// storage does not keep it. Its position is not the watermark's if the watermark was last moved by something that
+    /// does not write it: an earlier release, or an operator.
+    ///
+    /// # Errors
+    /// If the adaptor fails.
+    fn last_record(&self, _reply: &StorageReply) -> Result<Option<RecordId>, AdaptorFault> {
+        Ok(None)
+    }
 
     /// Builds the requests for consecutive records, in order. Together they cover all records.
     ///

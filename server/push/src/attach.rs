@@ -10,8 +10,9 @@ use std::sync::Arc;
 use tribunal_types::{Ack, Csn, Epoch, Lsn, RecordBatch, RecordHead, Span, StoreId, TxnId, Version};
 
 use crate::adaptor::off_thread;
+use crate::history::{Incomparable, is_common};
 use crate::pusher::{EncodeFault, encode};
-use crate::{Adaptor, Transport, TransportError};
+use crate::{Adaptor, LogSource, Transport, TransportError};
 
 /// Maximum number of records per step.
 const STEP_RECORDS_MAX: u64 = 8192;
@@ -24,6 +25,8 @@ pub struct Attachment {
     pub adaptor: Arc<dyn Adaptor>,
     /// Connection to the storage.
     pub transport: Arc<dyn Transport>,
+    /// The log, to compare the storage's last record with.
+    pub source: Arc<dyn LogSource>,
     /// Positions of the log and the storage.
     pub place: AttachPlace,
 }
@@ -115,9 +118,16 @@ impl Attachment {
     pub async fn prepare(&self) -> Result<Lsn, AttachRefusal> {
         let question = self.adapt(|adaptor| adaptor.watermark()).await?.map_err(refused)?;
         self.transport.connect().await?;
-        let reply = self.transport.send(question.command).await?;
-        let mut at = self.adapt(move |adaptor| adaptor.read_watermark(&reply)).await?.map_err(refused)?;
+        let reply = Arc::new(self.transport.send(question.command).await?);
+        let told = Arc::clone(&reply);
+        let mut at = self.adapt(move |adaptor| adaptor.read_watermark(&told)).await?.map_err(refused)?;
         let target = self.place.target(at)?;
+        match is_common(&self.adaptor, &*self.source, (self.store, at), reply).await {
+            Ok(true) => {}
+            Ok(false) => return Err(AttachRefusal::Foreign { at, head: self.place.head }),
+            Err(Incomparable::Adaptor(fault)) => return Err(refused(fault)),
+            Err(Incomparable::Log(error)) => return Err(AttachRefusal::Refused(error.to_string())),
+        }
         while at < target {
             if self.transport.is_worn() {
                 self.transport.connect().await?;

@@ -11,6 +11,7 @@ mod bounded_stream;
 mod connect;
 pub mod egress;
 pub mod embedded;
+mod history;
 mod http_connection;
 mod password;
 pub mod pusher;

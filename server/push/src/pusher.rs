@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StoreId};
+use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply, StoreId};
 
 use crate::adaptor::off_thread;
+use crate::history::{Incomparable, is_common};
 use crate::status::{Progress, PushActivity, PushHandle};
 use crate::{
     AckSink, Adaptor, AdaptorFault, LogSource, PushWatch, ReadLimit, SourceError, StorageDurability, Transport,
@@ -72,7 +73,8 @@ pub struct PushParts {
     pub source: Arc<dyn LogSource>,
     /// Connection to the storage.
     pub transport: Arc<dyn Transport>,
-    /// End of the log when the storage was found to be ahead of it. Until the storage is back at this position, its
+    /// Last record that the storage can have in common with the log, if it was found to have others: the end of the log at
+    /// that time, or the position before the record that is another one. Until the storage is back at this position, its
     /// rows belong to another history, even if the log has grown past it.
     pub fork: Option<Lsn>,
     /// Receives acknowledgements.
@@ -316,9 +318,10 @@ impl Pusher {
     }
 
     async fn ask_watermark(&self, question: &PushRequest) -> Pushed<Lsn> {
-        let reply = self.parts.transport.send(question.command.clone()).await.map_err(passing)?;
+        let reply = Arc::new(self.parts.transport.send(question.command.clone()).await.map_err(passing)?);
+        let told = Arc::clone(&reply);
         let read = move |adaptor: &dyn Adaptor| {
-            adaptor.read_watermark(&reply).map_err(|fault| match adaptor.classify(&reply) {
+            adaptor.read_watermark(&told).map_err(|fault| match adaptor.classify(&told) {
                 // A storage that is starting up or overloaded also replies with an error.
                 Ack::Retry(text) => Trouble::Passing(text),
                 _ => stuck(fault),
@@ -330,7 +333,8 @@ impl Pusher {
             // Another node has pushed to it, and this one may lag.
             source.catch_up().await.map_err(|error| self.unreadable(&error))?;
         }
-        self.check_fork(at, source.head(store))?;
+        let common = self.last_common(at, reply).await?;
+        self.check_fork(at, common)?;
         let before = {
             let mut progress = self.progress.lock();
             let before = progress.acked.replace(at);
@@ -350,10 +354,27 @@ impl Pusher {
         Ok(at)
     }
 
-    /// Rejects a storage that is ahead of the log, or was ahead when its watermark was last read.
-    fn check_fork(&self, at: Lsn, head: Lsn) -> Pushed<()> {
+    /// Returns the last record that a storage at `at` can have in common with the log. Reads the log only if the storage
+    /// is at a position to which this push has not moved it.
+    async fn last_common(&self, at: Lsn, reply: Arc<StorageReply>) -> Pushed<Lsn> {
+        let (source, store) = (&*self.parts.source, self.parts.store);
+        let head = source.head(store);
+        if at > head || self.progress.lock().acked == Some(at) {
+            return Ok(head);
+        }
+        match is_common(&self.parts.adaptor, source, (store, at), reply).await {
+            Ok(true) => Ok(head),
+            Ok(false) => Ok(Lsn(at.0.saturating_sub(1))),
+            Err(Incomparable::Adaptor(fault)) => Err(stuck(fault)),
+            Err(Incomparable::Log(error)) => Err(self.unreadable(&error)),
+        }
+    }
+
+    /// Rejects a storage that is past the last record that it can have in common with the log, or was past it when its
+    /// watermark was last read.
+    fn check_fork(&self, at: Lsn, common: Lsn) -> Pushed<()> {
         let before = self.progress.lock().fork;
-        let fork = before.unwrap_or(head).min(head);
+        let fork = before.unwrap_or(common).min(common);
         let fork = (at > fork).then_some(fork);
         if before != fork {
             self.progress.lock().fork = fork;
@@ -361,8 +382,8 @@ impl Pusher {
         }
         fork.map_or(Ok(()), |fork| {
             Err(Trouble::Stuck(format!(
-                "the storage has applied LSN {at}, and the log ended at LSN {fork}: the storage followed another log, or a \
-                 part of this one that is lost. {}",
+                "the storage has applied LSN {at}, and can have at most the records up to LSN {fork} in common with this log: \
+                 the storage followed another log, or a part of this one that is lost. {}",
                 self.parts.adaptor.if_ahead()
             )))
         })

@@ -117,8 +117,8 @@ pub trait AckSink: Send + Sync + 'static {
     /// The storage has lost acknowledged records: it only has those up to `lsn`.
     fn rewound(&self, store: StoreId, lsn: Lsn);
 
-    /// The storage is ahead of the log, which ends at `fork`. Must be remembered: once the log grows past the storage's
-    /// position, its records there are different ones. `None`: the storage is no longer past the fork.
+    /// The storage has records after `fork` that the log does not have. Must be remembered: the log may grow past the
+    /// storage's position, and truncate the record that tells them apart. `None`: the storage is no longer past the fork.
     fn forked(&self, store: StoreId, fork: Option<Lsn>);
 
     /// Pushing stopped and waits for [`PushHandle::resume`](crate::PushHandle::resume).

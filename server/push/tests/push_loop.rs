@@ -214,8 +214,8 @@ async fn a_worn_connection_is_replaced_without_an_interruption() {
     ended(push).await;
 
     let place = AttachPlace { head: Lsn(200_500), oldest: Lsn(1), fork: None, loaded: Some(Lsn(200_500)) };
-    let adaptor = Arc::new(Plain::default());
-    let attachment = Attachment { store: STORE, adaptor, transport: storage.clone(), place };
+    let (adaptor, source) = (Arc::new(Plain::default()), Arc::new(MemoryLog::new()));
+    let attachment = Attachment { store: STORE, adaptor, transport: storage.clone(), source, place };
     assert_eq!(attachment.prepare().await, Ok(Lsn(200_500)));
     let more = storage.connections.load(Ordering::Relaxed) - connections;
     assert!((3..=5).contains(&more), "{more} connections for 25 steps");
@@ -237,7 +237,8 @@ async fn an_adaptor_that_waits_holds_up_nothing_else() {
     caught_up(&push).await;
     ended(push).await;
     let place = AttachPlace { head: Lsn(50), oldest: Lsn(1), fork: None, loaded: Some(Lsn(50)) };
-    let attachment = Attachment { store: STORE, adaptor: adaptor.clone(), transport: storage, place };
+    let source = Arc::new(MemoryLog::new());
+    let attachment = Attachment { store: STORE, adaptor: adaptor.clone(), transport: storage, source, place };
     assert_eq!(attachment.prepare().await, Ok(Lsn(50)));
     assert_eq!(adaptor.stuck.load(Ordering::Relaxed), 0, "calls that held up the only thread");
     letting_go.abort();

@@ -25,6 +25,26 @@ pub struct RecordHead {
     pub traceparent: Span,
 }
 
+impl RecordHead {
+    /// Returns what identifies the record in every history of its log.
+    #[must_use]
+    pub fn id(&self) -> RecordId {
+        RecordId { lsn: self.lsn, csn: self.csn, txn_id: self.txn_id }
+    }
+}
+
+/// A record of one history of a log. A log that was restored from an older copy assigns positions again: to other
+/// transactions, or to the same ones at other times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordId {
+    /// Position.
+    pub lsn: Lsn,
+    /// Arrival stamp; 0 for a record without rows with which attaching a storage has moved its watermark.
+    pub csn: Csn,
+    /// The transaction.
+    pub txn_id: TxnId,
+}
+
 /// One row of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordWrite {

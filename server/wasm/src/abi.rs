@@ -200,6 +200,16 @@ pub(crate) struct LogBatch<'a> {
     pub bytes: &'a [u8],
 }
 
+/// `record-ids.record-id`
+#[derive(ComponentType, Lift)]
+#[component(record)]
+pub(crate) struct RecordId {
+    pub lsn: u64,
+    pub csn: u64,
+    #[component(name = "txn-id")]
+    pub txn_id: Vec<u8>,
+}
+
 /// `traces.traceparents`
 #[derive(ComponentType, Lower)]
 #[component(record)]

@@ -6,18 +6,18 @@ use std::sync::Arc;
 
 use tribunal_types::limits::OPS_PER_TXN_MAX;
 use tribunal_types::{
-    Ack, Command, HttpCall, Lsn, PushRequest, RecordBatch, RespPipeline, RespValue, SqlStatement, StorageReply,
-    WriteKind, WriteKinds,
+    Ack, Command, Csn, HttpCall, Lsn, PushRequest, RecordBatch, RecordId, RespPipeline, RespValue, SqlStatement,
+    StorageReply, TxnId, WriteKind, WriteKinds,
 };
 
 use crate::abi;
 use crate::call::{Call, printable};
-use crate::export::{AskWatermark, Begin, Classify, Encode, Export, ReadWatermark, Takes};
+use crate::export::{AskWatermark, Begin, Classify, Encode, Export, LastRecord, ReadWatermark, Takes};
 use crate::fault::Fault;
 use crate::instance_cache::InstanceCache;
 use crate::limits::AdaptorLoad;
 use crate::module::{LoadError, Module, returned};
-use crate::world::TRACES;
+use crate::world::{RECORD_IDS, TRACES};
 
 /// Maximum number of commands in one request to a RESP storage: ten times the rows of the largest transaction.
 const RESP_COMMANDS_MAX: usize = 10 * OPS_PER_TXN_MAX;
@@ -41,6 +41,8 @@ struct Exports {
     read_watermark: Export<ReadWatermark>,
     encode: Export<Encode>,
     classify: Export<Classify>,
+    /// Present if the adaptor's storage may keep the record that it has applied last.
+    last_record: Option<Export<LastRecord>>,
     /// Present if the adaptor receives trace contexts.
     begin: Option<Export<Begin>>,
 }
@@ -56,6 +58,7 @@ impl WasmAdaptor {
             read_watermark: module.function()?,
             encode: module.function()?,
             classify: module.function()?,
+            last_record: module.optional_function(RECORD_IDS)?,
             begin: module.optional_function(TRACES)?,
         };
         let takes = takes_of(&module)?;
@@ -115,6 +118,37 @@ impl WasmAdaptor {
             let (answer,) = call.call(&self.exports.read_watermark, (reply_of(reply),))?;
             Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
         })
+    }
+
+    /// Returns whether the adaptor's storage may keep the record that it has applied last.
+    #[must_use]
+    pub fn has_record_ids(&self) -> bool {
+        self.exports.last_record.is_some()
+    }
+
+    /// Extracts the record that the storage has applied last from its reply to [`WasmAdaptor::watermark`]; `None` if it does
+    /// not keep it.
+    ///
+    /// # Errors
+    /// If the adaptor fails, or the reply contains no watermark.
+    pub fn last_record(&self, reply: &StorageReply) -> Result<Option<RecordId>, Fault> {
+        let Some(last_record) = &self.exports.last_record else { return Ok(None) };
+        self.run(self.fuel_for(load_of(reply)), |call| {
+            let (answer,) = call.call(&self.exports.read_watermark, (reply_of(reply),))?;
+            answer.map_err(|text| returned(text, &self.module.engine))?;
+            let (last,) = call.call(last_record, ())?;
+            last.map(record_id_of).transpose()
+        })
+    }
+
+    /// Returns the record that a fresh instance names without having got a reply.
+    ///
+    /// # Errors
+    /// If the adaptor fails.
+    pub(crate) fn record_without_reply(&self) -> Result<Option<RecordId>, Fault> {
+        let Some(last_record) = &self.exports.last_record else { return Ok(None) };
+        let (last,) = self.module.start(self.fuel_for(AdaptorLoad::default()))?.call(last_record, ())?;
+        last.map(record_id_of).transpose()
     }
 
     /// Builds the requests for consecutive records. They cover all records without a gap.
@@ -302,6 +336,14 @@ fn check_cover(requests: &[PushRequest], records: &RecordBatch) -> Result<(), Fa
         next = request.last.next();
     }
     if next == last.next() { Ok(()) } else { Err(Fault::wrong(format!("it left out the records from {next}"))) }
+}
+
+fn record_id_of(record: abi::RecordId) -> Result<RecordId, Fault> {
+    let abi::RecordId { lsn, csn, txn_id } = record;
+    let bytes = txn_id.len();
+    let txn_id =
+        txn_id.try_into().map_err(|_| Fault::wrong(format!("it named a transaction id of {bytes} bytes, not 16")))?;
+    Ok(RecordId { lsn: Lsn(lsn), csn: Csn(csn), txn_id: TxnId(txn_id) })
 }
 
 fn request_of(request: abi::Request) -> Result<PushRequest, Fault> {

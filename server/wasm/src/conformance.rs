@@ -13,6 +13,7 @@
 //! | a fresh instance gives the same result for the same fuel | x | x | x |
 //! | anomalies that each level forbids | | x | |
 //! | the same records give the same requests; an error is not classified as success | | | x |
+//! | no record is named as the last one that the storage has not named | | | x |
 //! | fuel per item against the budget | x | x | x |
 
 mod adaptors;

@@ -147,6 +147,15 @@ impl Signature for Classify {
     const NAME: &'static str = "classify";
 }
 
+/// `record-ids.last` (optional)
+pub(crate) enum LastRecord {}
+
+impl Signature for LastRecord {
+    type Params<'a> = ();
+    type Answer = (Option<abi::RecordId>,);
+    const NAME: &'static str = "last";
+}
+
 /// `traces.begin` (optional)
 pub(crate) enum Begin {}
 

@@ -14,8 +14,13 @@ pub const WIT_FILES: [(&str, &str); 4] = [
 ];
 
 /// Optional interfaces that were added later, each in a separate package.
-pub const OPTIONAL_WIT_FILES: [(&str, &str); 1] =
-    [("deps/traces/traces.wit", include_str!("../../../plugins/wit/deps/traces/traces.wit"))];
+pub const OPTIONAL_WIT_FILES: [(&str, &str); 2] = [
+    ("deps/record-ids/record-ids.wit", include_str!("../../../plugins/wit/deps/record-ids/record-ids.wit")),
+    ("deps/traces/traces.wit", include_str!("../../../plugins/wit/deps/traces/traces.wit")),
+];
+
+/// The optional interface of LogAdaptors whose storages keep the record that they have applied last.
+pub(crate) const RECORD_IDS: &str = "tribunal:plugin-record-ids/record-ids@1.0.0";
 
 /// The optional interface of LogAdaptors that receive trace contexts.
 pub(crate) const TRACES: &str = "tribunal:plugin-traces/traces@1.0.0";

@@ -3,8 +3,8 @@
 
 use WriteKind::{Add, Delete, Insert, Put, Update};
 use tribunal_types::{
-    Ack, Command, Csn, Epoch, Lsn, RecordBatch, RecordHead, RecordWrite, Span, SqlStatement, StorageReply, StoreId,
-    TxnId, Version, WriteKind,
+    Ack, Command, Csn, Epoch, Lsn, RecordBatch, RecordHead, RecordId, RecordWrite, Span, SqlStatement, StorageReply,
+    StoreId, TxnId, Version, WriteKind,
 };
 use tribunal_wasm::{Builtin, PluginEngine, PluginLimits, WasmAdaptor, World};
 
@@ -75,10 +75,12 @@ fn a_request_moves_the_watermark_first_and_binds_every_value() {
     assert_eq!((requests[0].first, requests[0].last), (Lsn(5), Lsn(6)));
     let statements = statements(&requests[0].command);
     assert!(statements[0].text.starts_with(r#"UPDATE "tribunal_watermark" SET lsn = $5"#), "{}", statements[0].text);
-    assert_eq!(bound(&statements[0]), ["shop", r#""account","counter","docs""#, "1.7 shop#4", "4", "6"]);
+    let record = format!("6 6 {}", "06".repeat(16));
+    assert_eq!(bound(&statements[0]), ["shop", r#""account","counter","docs""#, "1.7 shop#4", "4", "6", &record]);
+    assert!(statements[1].text.starts_with("DO ") && statements[1].params.is_empty(), "{}", statements[1].text);
     let (first, last) = (Version::new(Epoch(5), 0).expect("fits"), Version::new(Epoch(6), 0).expect("fits"));
     let rows: Vec<_> =
-        statements[1..].iter().map(|s| (s.text.split(' ').take(3).collect::<Vec<_>>().join(" "), bound(s))).collect();
+        statements[2..].iter().map(|s| (s.text.split(' ').take(3).collect::<Vec<_>>().join(" "), bound(s))).collect();
     let texts = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect::<Vec<_>>();
     assert_eq!(
         rows,
@@ -138,6 +140,16 @@ fn the_watermark_is_read_with_the_log_and_store_that_it_is_of() {
         assert!(said.contains(reason), "{said}");
     }
     assert!(adaptor.read_watermark(&StorageReply::Raw(vec![1])).is_err());
+
+    let last = |line: &str| {
+        let cell = Some(format!("1.7 shop#4 41{line}"));
+        adaptor.last_record(&StorageReply::Sql { affected: 1, cell, error: None })
+    };
+    let record = RecordId { lsn: Lsn(41), csn: Csn(7), txn_id: TxnId([0xab; 16]) };
+    assert_eq!(last(&format!("\n41 7 {}", "ab".repeat(16))), Ok(Some(record)));
+    for unknown in ["", "\n", "\n41", "\n41 7 ab"] {
+        assert_eq!(last(unknown), Ok(None), "{unknown:?}");
+    }
 }
 
 #[test]

@@ -312,6 +312,51 @@ fn two_stores_of_one_log_do_not_share_a_prefix() {
 }
 
 #[test]
+fn the_last_record_is_kept_beside_the_watermark() {
+    let Some(server) = Server::start() else { return };
+    let mut at = Pushing { server, adaptor: adaptor_of("one", 4) };
+    let rows: [&[Row]; 3] = [&[(Put, "a", "1")]; 3];
+    let last = |at: &mut Pushing| {
+        let request = at.adaptor.watermark().expect("asks");
+        let reply = at.server.send(&request.command);
+        (at.adaptor.read_watermark(&reply).expect("a watermark"), at.adaptor.last_record(&reply).expect("no fault"))
+    };
+    assert_eq!(last(&mut at), (Lsn(0), None));
+    let batch = records(1, &rows);
+    assert_eq!(at.push(&batch), Ack::Ok);
+    assert_eq!(last(&mut at), (Lsn(3), Some(batch.records[2].id())));
+    let kept = format!("3 3 {}", "03".repeat(16));
+    assert_eq!(at.server.text(&["GET", "#record:shop:"]), Some(kept.clone()));
+    // What does not move the watermark leaves the record as it is; an earlier release moves the watermark alone.
+    assert!(matches!(at.push(&batch), Ack::Moved(_)));
+    assert_eq!(at.server.text(&["GET", "#record:shop:"]), Some(kept));
+    at.server.text(&["SET", "#watermark:shop:", "ab 5"]);
+    assert_eq!(last(&mut at), (Lsn(5), Some(batch.records[2].id())));
+    let next = records(6, &rows[..1]);
+    assert_eq!(at.push(&next), Ack::Ok);
+    assert_eq!(last(&mut at), (Lsn(6), Some(next.records[0].id())));
+    for broken in ["", "6", "6 6 06", "x"] {
+        at.server.text(&["SET", "#record:shop:", broken]);
+        assert_eq!(last(&mut at), (Lsn(6), None), "{broken}");
+    }
+}
+
+#[test]
+fn a_user_who_may_not_use_the_key_of_the_record_pushes_without_it() {
+    let Some(server) = Server::start() else { return };
+    let mut at = Pushing { server, adaptor: adaptor_of("one", 4) };
+    let user = ["ACL", "SETUSER", "pusher", "on", ">word", "+@all", "~shop:*", "~#watermark:shop:", "~#index:shop:"];
+    at.server.text(&[&user[..], &["~#scratch:shop:", "~#store:shop:"]].concat());
+    at.server.text(&["AUTH", "pusher", "word"]);
+    assert!(matches!(at.server.ask(&["GET", "#record:shop:"]), RespValue::Error(text) if text.starts_with("NOPERM")));
+    let batch = records(1, &[&[(Put, "a", "1")], &[(Add, "a", "2")]]);
+    assert_eq!(at.push(&batch), Ack::Ok);
+    assert_eq!((at.watermark(), at.row("a")), (Lsn(2), Some(format!("{} 3", version(2)))));
+    let request = at.adaptor.watermark().expect("asks");
+    assert_eq!(at.adaptor.last_record(&at.server.send(&request.command)), Ok(None));
+}
+
+#[test]
 fn large_batches_are_split_between_records() {
     let Some(server) = Server::start() else { return };
     let mut at = Pushing { server, adaptor: adaptor() };

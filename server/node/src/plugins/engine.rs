@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use tribunal_push::{Adaptor, AdaptorFault};
-use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply, WriteKinds};
+use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, RecordId, StorageReply, WriteKinds};
 use tribunal_wasm::{Fault, PluginEngine, PluginLimits, WasmAdaptor};
 
 use crate::commands::last_line::write_reason;
@@ -85,6 +85,10 @@ impl Adaptor for LogAdaptor {
 
     fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, AdaptorFault> {
         self.adaptor.read_watermark(reply).map_err(said)
+    }
+
+    fn last_record(&self, reply: &StorageReply) -> Result<Option<RecordId>, AdaptorFault> {
+        self.adaptor.last_record(reply).map_err(said)
     }
 
     fn encode(&self, records: &RecordBatch) -> Result<Vec<PushRequest>, AdaptorFault> {

@@ -430,7 +430,7 @@ impl PushReports {
     }
 }
 
-/// Where to record that a storage is ahead of the log. Belongs to the control entry that last declared or attached the
+/// Where to record that a storage has followed another history than the log. Belongs to the control entry that last declared or attached the
 /// store.
 pub enum Forks {
     /// Beside the data of this single node.
@@ -448,7 +448,7 @@ pub struct Acks {
     pub push: ControlIndex,
     /// Reports that the sequencer has not taken yet.
     pub reports: Arc<PushReports>,
-    /// Records that the storage is ahead of the log.
+    /// Records that the storage has followed another history than the log.
     pub forks: Forks,
     /// The store's name in spans and log lines.
     pub name: String,

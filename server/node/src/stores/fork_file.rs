@@ -1,6 +1,6 @@
-//! Records that a storage was found ahead of its log, and where the log ended: the storage was restored from a backup,
-//! or is a copy. Once the log is past that position, nothing else distinguishes the storage from an up-to-date one, and
-//! the records in between would never be pushed to it.
+//! Records that a storage was found to have followed another history than its log, and the last record that both can have
+//! in common: the log was restored from a backup, or is a copy. Once the log is past the storage's position, perhaps nothing
+//! else distinguishes the storage from an up-to-date one, and the records in between would never be pushed to it.
 //!
 //! One line, `<generation> <LSN>`; a new declaration or attachment of the store voids it.
 
@@ -22,7 +22,8 @@ impl ForkFile {
         ForkFile(data.join("stores").join(format!("{store}.fork")))
     }
 
-    /// Returns where the log ended when the storage of this declaration was found ahead of it.
+    /// Returns the last record that the storage of this declaration can have in common with the log, if it was found to
+    /// have others.
     ///
     /// # Errors
     /// If the file exists and cannot be read: the storage may be one that was ahead.
@@ -40,8 +41,8 @@ impl ForkFile {
 
     fn unreadable(&self, why: &str) -> String {
         format!(
-            "{} cannot be read ({why}); it says where the log ended when the storage was found ahead of it. Repair it; or \
-             remove it if the storage has nothing that the log does not have",
+            "{} cannot be read ({why}); it says up to which LSN the storage can have followed this log. Repair it; or remove it \
+             if the storage has nothing that the log does not have",
             self.0.display()
         )
     }
@@ -59,7 +60,7 @@ impl ForkFile {
             }
         };
         if let Err(error) = write() {
-            tracing::error!(path = %self.0.display(), %error, "cannot record that a storage is ahead of its log");
+            tracing::error!(path = %self.0.display(), %error, "cannot record that a storage has followed another history");
         }
     }
 }

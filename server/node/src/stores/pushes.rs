@@ -394,7 +394,8 @@ impl Pushes {
         Running { handle, stop, task }
     }
 
-    /// Returns where the log ended when a storage was found ahead of it, and where that is recorded.
+    /// Returns the last record that a storage found on another history can have in common with the log, and where that is
+    /// recorded.
     ///
     /// # Errors
     /// See [`ForkFile::read`].
@@ -607,7 +608,8 @@ impl Pushes {
         match made {
             None => Ok(head),
             Some(Outlet::Storage { adaptor, transport }) => {
-                Attachment { store: spec.id, adaptor, transport, place }.prepare().await
+                let source = Arc::new(self.records.clone());
+                Attachment { store: spec.id, adaptor, transport, source, place }.prepare().await
             }
             Some(Outlet::Embedded(embedded)) => {
                 let records = self.records.clone();

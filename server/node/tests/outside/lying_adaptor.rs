@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Deserialize;
-use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, Reply, Request, RespPipeline, RespValue};
+use tribunal_plugin_sdk::adaptor::{Ack, Command, Kinds, LogBatch, RecordId, Reply, Request, RespPipeline, RespValue};
 use tribunal_plugin_sdk::{Adaptor, Fault, Plugin, config};
 
 /// The number of `encode` calls of this instance.
@@ -48,6 +48,10 @@ impl Adaptor for LyingAdaptor {
             Reply::Resp(values) if matches!(values[..], [RespValue::Nil]) => Ok(0),
             _ => Err("no watermark".into()),
         }
+    }
+
+    fn last_record(&self, _: &Reply) -> Option<RecordId> {
+        (self.breaks == "record").then(|| RecordId { lsn: 0, csn: 1, txn_id: [7; 16].into() })
     }
 
     fn encode(&self, batch: LogBatch) -> Result<Vec<Request>, Fault> {

@@ -8,6 +8,7 @@ mod support;
 mod cluster;
 mod database;
 mod faults;
+mod histories;
 mod kills;
 mod sharing;
 

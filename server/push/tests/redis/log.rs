@@ -22,12 +22,17 @@ pub struct MemoryLog {
     pub largest_read: AtomicUsize,
     /// Records that the log receives only when it is asked to catch up.
     pub late: AtomicU64,
+    /// Added to the arrival stamps of all records: distinguishes histories.
+    pub stamps: AtomicU64,
+    /// The oldest record that has not been truncated.
+    pub oldest: AtomicU64,
 }
 
 impl MemoryLog {
     pub fn new() -> Self {
         let (records, head) = (Mutex::default(), watch::Sender::new(0));
-        MemoryLog { records, head, largest_read: AtomicUsize::new(0), late: AtomicU64::new(0) }
+        let (late, stamps, oldest) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(1));
+        MemoryLog { records, head, largest_read: AtomicUsize::new(0), late, stamps, oldest }
     }
 
     pub fn append(&self, writes: Vec<TestWrite>) {
@@ -80,6 +85,10 @@ impl LogSource for MemoryLog {
         Box::pin(async move {
             let mut head = self.head.subscribe();
             head.wait_for(|head| *head > after.0).await.expect("the log outlives its readers");
+            let oldest = self.oldest(store);
+            if after.next() < oldest {
+                return Err(SourceError::Truncated { oldest });
+            }
             let mut batch = RecordBatch { store, ..RecordBatch::default() };
             let records = self.records.lock();
             for (index, writes) in records.iter().enumerate().skip(after.0 as usize).take(limit.records_max) {
@@ -92,7 +101,7 @@ impl LogSource for MemoryLog {
                 batch.records.push(RecordHead {
                     lsn,
                     epoch: Epoch(lsn.0),
-                    csn: Csn(lsn.0),
+                    csn: Csn(lsn.0 + self.stamps.load(Ordering::Relaxed)),
                     version: version(lsn),
                     txn_id: TxnId::default(),
                     writes_end: batch.writes.len() as u32,
@@ -112,7 +121,7 @@ impl LogSource for MemoryLog {
     }
 
     fn oldest(&self, _store: StoreId) -> Lsn {
-        Lsn(1)
+        Lsn(self.oldest.load(Ordering::Relaxed))
     }
 
     fn catch_up(&self) -> Pending<'_, Result<(), SourceError>> {

@@ -17,6 +17,7 @@ use crate::module::Module;
 const GOLDEN: &str = "golden vectors";
 const REPLAY: &str = "the same records again";
 const TRACES: &str = "traces of records";
+const RECORD_IDS: &str = "the last record";
 const ERRORS: &str = "errors of the storage";
 const FUEL: &str = "fuel";
 const SIZES: [u64; 3] = [1, 100, 1000];
@@ -53,6 +54,9 @@ pub(super) fn check(module: Module, kit: &mut Kit) -> Result<Findings, Failure> 
     replay(&adaptor, kit, taken)?;
     if adaptor.takes_traces() {
         traces(&adaptor, kit, taken)?;
+    }
+    if adaptor.has_record_ids() {
+        record_ids(&adaptor, kit, &ask)?;
     }
     errors(&adaptor, kit, &ask, taken)?;
     let mut fuel = Vec::new();
@@ -193,6 +197,39 @@ fn traces(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
     }
     kit.passed(TRACES, 4);
     Ok(())
+}
+
+/// Checks an adaptor whose storage may keep the record that it has applied last: it makes none up. The service would stop the
+/// push to a storage that names a record that its log does not have.
+fn record_ids(adaptor: &WasmAdaptor, kit: &mut Kit, ask: &PushRequest) -> Result<(), Failure> {
+    if let Some(record) = adaptor.record_without_reply().map_err(failed(RECORD_IDS))? {
+        return Err(broken(RECORD_IDS, format!("it names {record:?} before it has got a reply")));
+    }
+    let used = adaptor.clone().kept();
+    let mut cases = 1;
+    for reply in empty_replies(&ask.command) {
+        for adaptor in [adaptor, &used, &used] {
+            cases += 1;
+            // An adaptor may also refuse to read a watermark out of it.
+            if let Ok(Some(record)) = adaptor.last_record(&reply) {
+                return Err(broken(RECORD_IDS, format!("it reads the record {record:?} out of {reply:?}")));
+            }
+        }
+    }
+    kit.passed(RECORD_IDS, cases);
+    Ok(())
+}
+
+/// Replies of a storage that contains nothing.
+fn empty_replies(command: &Command) -> Vec<StorageReply> {
+    match command {
+        Command::Resp(pipeline) => [RespValue::Nil, RespValue::Text(Vec::new())]
+            .map(|value| StorageReply::Resp(vec![value; pipeline.command_ends.len()]))
+            .into(),
+        Command::Sql(_) => vec![StorageReply::Sql { affected: 0, cell: None, error: None }],
+        Command::Http(_) => [200, 404].map(|status| StorageReply::Http { status, body: Vec::new() }).into(),
+        Command::Raw(_) => Vec::new(),
+    }
 }
 
 fn errors(adaptor: &WasmAdaptor, kit: &mut Kit, ask: &PushRequest, rows: &[Row]) -> Result<(), Failure> {

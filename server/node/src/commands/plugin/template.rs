@@ -15,13 +15,14 @@ use crate::commands::output::out;
 use crate::commands::plugin_flags::{Example, Language, New};
 
 /// The guest SDK's sources.
-const SDK: [(&str, &str); 9] = [
+const SDK: [(&str, &str); 10] = [
     ("adaptor.rs", include_str!("../../../../../sdk/plugin/src/adaptor.rs")),
     ("allocator.rs", include_str!("../../../../../sdk/plugin/src/allocator.rs")),
     ("bindings.rs", include_str!("../../../../../sdk/plugin/src/bindings.rs")),
     ("config.rs", include_str!("../../../../../sdk/plugin/src/config.rs")),
     ("instance.rs", include_str!("../../../../../sdk/plugin/src/instance.rs")),
     ("lib.rs", include_str!("../../../../../sdk/plugin/src/lib.rs")),
+    ("record_ids.rs", include_str!("../../../../../sdk/plugin/src/record_ids.rs")),
     ("rule.rs", include_str!("../../../../../sdk/plugin/src/rule.rs")),
     ("traces.rs", include_str!("../../../../../sdk/plugin/src/traces.rs")),
     ("validator.rs", include_str!("../../../../../sdk/plugin/src/validator.rs")),
