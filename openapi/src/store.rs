@@ -80,6 +80,10 @@ pub struct StoreInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "1000")]
     pub rows: Option<String>,
+    /// Bytes that an embedded store takes on the disk of the node that answers; absent for other stores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "65536")]
+    pub stored_bytes: Option<String>,
     /// Last position of its log.
     #[schema(example = "120")]
     pub head_lsn: String,

@@ -1379,6 +1379,11 @@ type StoreInfo struct {
 	// Example: kv
 	Store string `json:"store"`
 
+	// StoredBytes Bytes that an embedded store takes on the disk of the node that answers; absent for other stores.
+	//
+	// Example: 65536
+	StoredBytes *string `json:"stored_bytes,omitempty"`
+
 	// Transactional Always `true`: the adaptor moves its watermark in the same transaction as the rows.
 	Transactional bool `json:"transactional"`
 }

@@ -127,6 +127,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("write_not_supported", 422, "the operation is not available for this store"),
     ("quota_exceeded", 429, "the tenant has too much in flight; nothing was decided"),
     ("rows_exceeded", 429, "the tracked stores of the tenant may have no more rows"),
+    ("stored_bytes_exceeded", 429, "the embedded stores of the tenant may take no more bytes"),
     ("too_many_streams", 429, "the connection has its maximum of commit streams"),
     ("head_too_large", 431, "the headers exceed their limit"),
     ("internal", 500, "a fault of the service; please report it"),

@@ -55,7 +55,8 @@ use crate::stores::long_reads::LongReads;
 use crate::stores::push_effects::follow_with_push;
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
-use crate::stores::row_quota::RowQuota;
+use crate::stores::stored_quota;
+use crate::stores::tenant_bound::TenantBound;
 use crate::stores::tenant_egress::{ConfiguredEgress, EgressByTenant};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::{SAMPLE_EVERY, Window};
@@ -244,6 +245,7 @@ impl Parts<'_> {
         let (saver, peer_runtime) = (outlets.saver.take(), cluster.runtime.take());
         let service = Arc::new(base.service(queue, group, window, outlets, cluster));
         roll_back_faulty(&service, failed);
+        stored_quota::reclaim(&service);
         let unsettled = Unsettled { waits, activations, bounds, generation, declared };
         Ok(Assembled {
             service,
@@ -468,9 +470,13 @@ impl Base<'_> {
             clock,
             images: ImagePermits::default(),
             disk: DataDisk::watched(&config.data, &runtime),
-            row_quota: RowQuota {
+            row_quota: TenantBound {
                 default_max: config.auth.tenant_rows_max,
                 by_namespace: config.auth.rows_max.clone(),
+            },
+            stored_quota: TenantBound {
+                default_max: config.auth.tenant_stored_bytes_max,
+                by_namespace: config.auth.stored_bytes_max.clone(),
             },
             plugins: Arc::new(plugins),
             configured: AtomicBool::new(joined.is_none()),

@@ -197,9 +197,14 @@ pub struct Auth {
     pub tenant_bytes_max: usize,
     /// Maximum number of rows in the tracked stores of one tenant; unlimited for the service's own tenant.
     pub tenant_rows_max: u64,
-    /// Other bounds for the tenants of these names, including that of the service.
+    /// Maximum size of the embedded stores of one tenant on this node, bytes; unlimited for the service's own tenant.
+    pub tenant_stored_bytes_max: u64,
+    /// Other bounds on rows for the tenants of these names, including that of the service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rows_max: BTreeMap<String, u64>,
+    /// Likewise on bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub stored_bytes_max: BTreeMap<String, u64>,
     /// Tokens signed by an external issuer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jwt: Option<JwtConfig>,
@@ -349,7 +354,9 @@ impl Default for Config {
                 tenant_requests_max: 4096,
                 tenant_bytes_max: 128 << 20,
                 tenant_rows_max: 10_000_000,
+                tenant_stored_bytes_max: 8 << 30,
                 rows_max: BTreeMap::new(),
+                stored_bytes_max: BTreeMap::new(),
                 jwt: None,
             },
             tls: None,
@@ -433,6 +440,7 @@ impl Config {
             faults.push("configuration: `data` is empty; name the directory for the log and the stores".into());
         }
         let namespaces = auth.rows_max.keys().map(|name| ("auth.rows_max", name));
+        let namespaces = namespaces.chain(auth.stored_bytes_max.keys().map(|name| ("auth.stored_bytes_max", name)));
         let namespaces = namespaces.chain(push.tenants.keys().map(|name| ("push.tenants", name)));
         for (table, name) in namespaces.filter(|(_, name)| !is_namespace(name)) {
             faults.push(format!(
@@ -532,8 +540,11 @@ mod tests {
         assert!(check("shards = 0").contains("`shards` is 0"));
         assert!(check("epoch = 500").contains("from 1 to 200"));
         assert!(check("[auth]\ntenant_requests_max = 1").contains("from 2 to"));
-        let names = check("[auth.rows_max]\n\"shop 1\" = 5\nshop-2 = 5\n[push.tenants.\"\"]\nallow = []");
-        for bad in ["`auth.rows_max` has `shop 1`", "`push.tenants` has ``"] {
+        let names = check(
+            "[auth.rows_max]\n\"shop 1\" = 5\nshop-2 = 5\n[auth.stored_bytes_max]\n\"a/b\" = 5\n\
+                           [push.tenants.\"\"]\nallow = []",
+        );
+        for bad in ["`auth.rows_max` has `shop 1`", "`auth.stored_bytes_max` has `a/b`", "`push.tenants` has ``"] {
             assert!(names.contains(bad) && !names.contains("shop-2"), "{names}");
         }
         assert!(

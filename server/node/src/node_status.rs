@@ -58,6 +58,7 @@ impl NodeApi for NodeService {
             self.shared.metrics.set_committed_of(&label, counts.committed);
         }
         self.count_rows_of_tenants();
+        self.count_stored_bytes_of_tenants();
         self.shared.metrics.process.refresh();
         if let Some(free) = self.disk.free_bytes() {
             self.shared.metrics.data_free_bytes.set(free);

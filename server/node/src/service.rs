@@ -31,7 +31,7 @@ use crate::ready::batch_bytes_max;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
-use crate::stores::row_quota::RowQuota;
+use crate::stores::tenant_bound::TenantBound;
 use crate::telemetry::Tracing;
 use crate::telemetry::stats::Window;
 
@@ -86,8 +86,10 @@ pub struct NodeService {
     pub disk: Arc<DataDisk>,
     /// Authentication.
     pub access: Arc<Access>,
-    /// Row limits of tenants.
-    pub row_quota: RowQuota,
+    /// Limits on the rows of tenants.
+    pub row_quota: TenantBound,
+    /// Limits on the bytes of their embedded stores.
+    pub stored_quota: TenantBound,
 }
 
 impl NodeService {

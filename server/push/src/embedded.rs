@@ -17,6 +17,7 @@ mod key_order;
 mod recent;
 mod runs;
 mod scan;
+mod stored_bytes;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +43,7 @@ use image::Images;
 use recent::{Recent, Stored, read_sorted};
 use runs::Runs;
 use scan::Merged;
+pub use stored_bytes::{ENTRY_OVERHEAD_BYTES, StoredBytes};
 
 use crate::{EpochSource, SourceError};
 
@@ -72,6 +74,7 @@ struct Shared {
     dir: PathBuf,
     runs: Runs,
     recent: RwLock<Recent>,
+    stored: Arc<StoredBytes>,
     /// Size of the active rows that triggers a flush, bytes. Rows being flushed may take as much again.
     recent_bytes_max: usize,
     /// Images being read.
@@ -208,6 +211,7 @@ impl EmbeddedStore {
         let recent_bytes_max = usize::try_from(memory_bytes / 2).unwrap_or(usize::MAX).max(RECENT_BYTES_MIN);
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),
+            stored: Arc::new(StoredBytes::of_files(runs.bytes())),
             runs,
             recent: RwLock::new(Recent::new(applied)),
             recent_bytes_max,
@@ -276,6 +280,12 @@ impl EmbeddedStore {
     #[must_use]
     pub fn id(&self) -> StoreId {
         self.id
+    }
+
+    /// Returns the count of the bytes that the store's rows take on the disk, or will take there once they are flushed.
+    #[must_use]
+    pub fn stored(&self) -> &Arc<StoredBytes> {
+        &self.shared.stored
     }
 
     /// Returns the last record that reads reflect.

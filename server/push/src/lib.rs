@@ -34,8 +34,8 @@ pub use adaptor::{Adaptor, AdaptorFault};
 pub use attach::{AttachPlace, AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
 pub use embedded::{
-    ApplyObserver, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row, ScanLimits, ScanPage, StoreFile,
-    View,
+    ApplyObserver, ENTRY_OVERHEAD_BYTES, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row,
+    ScanLimits, ScanPage, StoreFile, StoredBytes, View,
 };
 pub use password::Password;
 pub use pusher::{PushOptions, PushParts, Pusher};

@@ -39,6 +39,15 @@ pub enum ServiceError {
         /// Maximum number of rows.
         max: u64,
     },
+    /// The tenant's embedded stores have reached their maximum size: 429. Deletes are still accepted.
+    TooManyStoredBytes {
+        /// Bytes of the tenant's embedded stores on this node.
+        stored: u64,
+        /// Bytes that the request may add.
+        new: u64,
+        /// Maximum number of bytes.
+        max: u64,
+    },
     /// No decision was made, and none will be: 503.
     Unavailable {
         /// For people.

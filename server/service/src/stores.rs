@@ -131,6 +131,8 @@ pub struct StoreStatus {
     pub acked: Lsn,
     /// Number of rows of a tracked store; 0 for a declared one.
     pub rows: u64,
+    /// Bytes of an embedded store's rows on the node's disk; `None` for other stores.
+    pub stored_bytes: Option<u64>,
     /// Watermarks of the store.
     pub watermarks: Watermarks,
     /// Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.

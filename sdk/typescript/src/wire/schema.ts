@@ -1523,6 +1523,11 @@ export interface components {
              * @example kv
              */
             store: string;
+            /**
+             * @description Bytes that an embedded store takes on the disk of the node that answers; absent for other stores.
+             * @example 65536
+             */
+            stored_bytes?: string;
             /** @description Always `true`: the adaptor moves its watermark in the same transaction as the rows. */
             transactional: boolean;
         };
@@ -2349,6 +2354,7 @@ export interface operations {
                      *           },
                      *           "rows": "1000",
                      *           "store": "kv",
+                     *           "stored_bytes": "65536",
                      *           "transactional": false
                      *         }
                      *       ]
@@ -2417,6 +2423,7 @@ export interface operations {
                      *       },
                      *       "rows": "1000",
                      *       "store": "kv",
+                     *       "stored_bytes": "65536",
                      *       "transactional": false
                      *     }
                      */
@@ -2513,6 +2520,7 @@ export interface operations {
                      *       },
                      *       "rows": "1000",
                      *       "store": "kv",
+                     *       "stored_bytes": "65536",
                      *       "transactional": false
                      *     }
                      */
@@ -2545,6 +2553,7 @@ export interface operations {
                      *       },
                      *       "rows": "1000",
                      *       "store": "kv",
+                     *       "stored_bytes": "65536",
                      *       "transactional": false
                      *     }
                      */
@@ -2962,6 +2971,7 @@ export interface operations {
                      *       },
                      *       "rows": "1000",
                      *       "store": "kv",
+                     *       "stored_bytes": "65536",
                      *       "transactional": false
                      *     }
                      */
@@ -3112,6 +3122,7 @@ export interface operations {
                      *       },
                      *       "rows": "1000",
                      *       "store": "kv",
+                     *       "stored_bytes": "65536",
                      *       "transactional": false
                      *     }
                      */
@@ -3226,6 +3237,7 @@ export interface operations {
                      *       },
                      *       "rows": "1000",
                      *       "store": "kv",
+                     *       "stored_bytes": "65536",
                      *       "transactional": false
                      *     }
                      */

@@ -147,6 +147,15 @@ impl ProblemResponse {
                 );
                 ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "rows_exceeded", detail)
             }
+            ServiceError::TooManyStoredBytes { stored, new, max } => {
+                let detail = format!(
+                    "the embedded stores of this namespace take {stored} bytes, this request may add {new}, and {max} are \
+                     allowed: delete rows, or have an operator raise the bound. Transactions that only delete are accepted; the \
+                     room returns once the stores are compacted, seconds after an eighth of a store's rows were deleted, later \
+                     after fewer"
+                );
+                ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "stored_bytes_exceeded", detail)
+            }
             ServiceError::Unavailable { detail } => {
                 let shown = without_folders(&detail);
                 if shown != detail {

@@ -141,6 +141,7 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
         adaptor: spec.adaptor.clone(),
         adaptor_config: RawValue::from_string(spec.adaptor_config.clone()).ok(),
         rows: (spec.existence == Existence::Tracked).then(|| status.rows.to_string()),
+        stored_bytes: status.stored_bytes.map(|bytes| bytes.to_string()),
         head_lsn: status.head.to_string(),
         acked_lsn: status.acked.to_string(),
         committed: status.watermarks.committed.to_string(),

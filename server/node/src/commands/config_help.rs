@@ -93,7 +93,13 @@ const EXPLAINED: &[(&str, &str)] = &[
         "Rows that the tracked stores of one tenant may have; each takes about 80 bytes of memory. Writes that may add more \
          get status 429. The namespace default may have any number.",
     ),
-    ("auth.rows_max", "Other bounds, by namespace."),
+    (
+        "auth.tenant_stored_bytes_max",
+        "Bytes that the embedded stores of one tenant may take on the disk of this node. Writes that may add more get status \
+         429, deletes excepted. The namespace default may have any number.",
+    ),
+    ("auth.rows_max", "Other bounds on rows, by namespace."),
+    ("auth.stored_bytes_max", "Other bounds on the bytes of embedded stores, by namespace."),
     ("auth.jwt", "Accept tokens of an issuer, with the claims sub, exp, aud, namespace and roles."),
     ("auth.jwt.algorithm", "EdDSA, ES256, RS256 or HS256. Tokens with any other algorithm are refused."),
     ("auth.jwt.audience", "Required value of the claim aud."),
@@ -134,6 +140,7 @@ const ABSENT: &[(&str, &str)] = &[
          # credentials = [{ endpoint = \"10.1.0.5:5432\", user = \"shop\", password_file = \"shop.password\" }]\n",
     ),
     ("auth.rows_max", "# [auth.rows_max]\n# shop = 50_000_000\n"),
+    ("auth.stored_bytes_max", "# [auth.stored_bytes_max]\n# shop = 34_359_738_368\n"),
     (
         "auth.jwt",
         "# [auth.jwt]\n# algorithm = \"EdDSA\"\n# audience = \"tribunal\"\n\

@@ -225,7 +225,7 @@ impl NodeService {
         if txn.is_read_only() {
             return self.judge(txn).await.map(DryRun::Judged);
         }
-        self.check_rows(&txn).await?;
+        self.check_quotas(&txn).await?;
         self.until_seen(std::slice::from_ref(&txn)).await?;
         self.admit(txn.memory_bytes())?;
         let asked = Instant::now();
@@ -246,7 +246,7 @@ impl NodeService {
             return Ok(decided);
         }
         let asked = Instant::now();
-        self.check_rows(&txn).await?;
+        self.check_quotas(&txn).await?;
         self.admit_writes(txn.memory_bytes())?;
         let (sender, answer) = ReplySender::on(lane);
         self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
@@ -304,22 +304,8 @@ impl NodeService {
         ack: AckMode,
     ) -> Result<Vec<(usize, Result<Decided, ServiceError>)>, ServiceError> {
         let asked = Instant::now();
-        let mut results = Vec::with_capacity(writes.len());
-        let mut admitted = Vec::with_capacity(writes.len());
-        // All transactions of one batch belong to one tenant.
-        let writes_count = writes.iter().map(|(_, txn)| txn.writes.len()).sum();
-        let fits = writes.first().is_none_or(|(_, txn)| self.has_room(txn.namespace, writes_count));
-        let mut more = 0;
-        for (place, txn) in writes {
-            let checked = if fits { Ok(0) } else { self.check_new_rows(&txn, more).await };
-            match checked {
-                Ok(new) => {
-                    more += new;
-                    admitted.push((place, txn));
-                }
-                Err(error) => results.push((place, Err(error))),
-            }
-        }
+        let (admitted, refused) = self.check_quotas_of_all(writes).await;
+        let mut results: Vec<_> = refused.into_iter().map(|(place, error)| (place, Err(error))).collect();
         if admitted.is_empty() {
             return Ok(results);
         }

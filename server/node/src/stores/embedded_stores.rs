@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::runtime::Handle;
 use tribunal_log::Located;
-use tribunal_push::{ApplyObserver, EmbeddedStore, EpochSource};
-use tribunal_types::{Epoch, Lsn, StoreId, StoreSpec};
+use tribunal_push::{ApplyObserver, EmbeddedStore, EpochSource, StoredBytes};
+use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId, StoreSpec};
 
 use crate::stores::catalog::Records;
 use crate::stores::embedded_files::{self, Opened};
@@ -42,7 +42,19 @@ pub struct EmbeddedStores {
     tracing: Option<Arc<Tracing>>,
     /// Held while the log is truncated.
     truncation: Arc<Mutex<()>>,
-    places: Mutex<Places>,
+    places: Arc<Mutex<Places>>,
+    stored: Arc<StoredByTenant>,
+}
+
+/// The bytes of each tenant's stores that are embedded, or were: their files are still there. At most
+/// `STORES_PER_TENANT_MAX` counts of a tenant are added up. Changed with the places locked.
+#[derive(Default)]
+struct StoredByTenant(RwLock<HashMap<NamespaceId, HashMap<StoreId, Arc<StoredBytes>>>>);
+
+impl StoredByTenant {
+    fn set(&self, store: StoreId, namespace: NamespaceId, bytes: Arc<StoredBytes>) {
+        self.0.write().entry(namespace).or_default().insert(store, bytes);
+    }
 }
 
 /// The stores by id. Invariant: a store has a part of the memory only while it has a place.
@@ -62,7 +74,15 @@ impl Places {
 impl EmbeddedStores {
     /// Creates the set; no store is open yet.
     pub fn new(data: PathBuf, records: Records, runtime: Handle, tracing: Option<Arc<Tracing>>) -> EmbeddedStores {
-        EmbeddedStores { data, records, runtime, tracing, truncation: Arc::default(), places: Mutex::default() }
+        EmbeddedStores {
+            data,
+            records,
+            runtime,
+            tracing,
+            truncation: Arc::default(),
+            places: Arc::default(),
+            stored: Arc::default(),
+        }
     }
 
     /// Returns the lock that is held while the log is truncated.
@@ -149,10 +169,12 @@ impl EmbeddedStores {
         match opened {
             Ok((open, _not_truncated)) => {
                 place.awaited = true;
+                self.stored.set(spec.id, spec.namespace, Arc::clone(open.stored()));
                 Ok(Arc::clone(place.open.insert(Arc::new(open))))
             }
             Err(reason) => {
                 places.memory.take_back(spec.id);
+                self.stored.set(spec.id, spec.namespace, Arc::new(StoredBytes::read(&self.dir(spec.id))));
                 Err(reason)
             }
         }
@@ -184,7 +206,9 @@ impl EmbeddedStores {
             match Arc::try_unwrap(open) {
                 Ok(open) => {
                     // Dropping waits for its flush.
+                    let files = Arc::clone(open.stored());
                     drop(open);
+                    files.closed();
                     let mut places = self.places.lock();
                     if places.of(store, &turn).is_some() {
                         places.memory.take_back(store);
@@ -203,16 +227,51 @@ impl EmbeddedStores {
         }
     }
 
-    /// Forgets a store that is no longer embedded, even while it is being opened. Returns immediately.
-    pub fn forget(&self, store: StoreId) {
+    /// Forgets a store that is not embedded, or no longer, even while it is being opened. Returns immediately. Its files
+    /// remain, and count.
+    pub fn forget(&self, spec: &StoreSpec) {
+        let (store, namespace) = (spec.id, spec.namespace);
         let open = {
             let mut places = self.places.lock();
             places.memory.take_back(store);
             places.by_store.remove(&store).and_then(|place| place.open)
         };
-        if let Some(open) = open {
+        let (dir, places, stored) = (self.dir(store), Arc::clone(&self.places), Arc::clone(&self.stored));
+        self.runtime.spawn_blocking(move || {
             // Dropping the last handle waits for its flush.
-            self.runtime.spawn_blocking(move || drop(open));
+            drop(open);
+            if !dir.exists() {
+                return;
+            }
+            let files = Arc::new(StoredBytes::read(&dir));
+            let places = places.lock();
+            // It may have been declared again, and then counts once it is open.
+            if !places.by_store.contains_key(&store) {
+                stored.set(store, namespace, files);
+            }
+        });
+    }
+
+    /// Returns the bytes of a tenant's stores.
+    pub fn stored_bytes_of(&self, namespace: NamespaceId) -> u64 {
+        let stored = self.stored.0.read();
+        stored.get(&namespace).map_or(0, |stores| stores.values().map(|bytes| bytes.total()).sum())
+    }
+
+    /// Returns the bytes of the stores of all tenants that have any.
+    pub fn stored_bytes(&self) -> Vec<(NamespaceId, u64)> {
+        let total = |stores: &HashMap<StoreId, Arc<StoredBytes>>| stores.values().map(|bytes| bytes.total()).sum();
+        self.stored.0.read().iter().map(|(namespace, stores)| (*namespace, total(stores))).collect()
+    }
+
+    /// Begins to compact a tenant's open stores; see [`EmbeddedStore::reclaim`]. May wait for the disk.
+    pub fn reclaim(&self, namespace: NamespaceId, pause: Duration) {
+        let stores: Vec<StoreId> =
+            self.stored.0.read().get(&namespace).into_iter().flat_map(HashMap::keys).copied().collect();
+        for open in stores.into_iter().filter_map(|store| self.get(store)) {
+            if let Err(error) = open.reclaim(pause) {
+                tracing::debug!(store_id = open.id().0, %error, "an embedded store was not compacted");
+            }
         }
     }
 
@@ -373,7 +432,7 @@ mod tests {
         let first = stores.places.lock().memory.give(StoreId(7), NamespaceId(0));
         stores.places.lock().memory.take_back(StoreId(7));
         drop(stores.open(&spec()).expect("opens"));
-        stores.forget(STORE);
+        stores.forget(&spec());
         assert!(stores.open(&spec()).is_err() && stores.get(STORE).is_none());
         assert_eq!(stores.places.lock().memory.give(StoreId(7), NamespaceId(0)), first, "all of it is there again");
     }

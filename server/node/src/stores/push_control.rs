@@ -37,6 +37,7 @@ impl NodeService {
             head,
             acked: progress.acked,
             rows: progress.rows,
+            stored_bytes: self.pushes.stored_bytes_of_store(store),
             watermarks,
             lag_ms: shown_lag_ms(state, progress.acked >= head, push.lag_ms, || {
                 self.record_times.age_after(&self.records, store, progress.acked)

@@ -193,7 +193,7 @@ impl Pushes {
             self.embedded.expect(id);
         } else {
             // Data kept here by an earlier declaration no longer belongs to this store.
-            self.embedded.forget(id);
+            self.embedded.forget(&store.spec);
         }
         let start = self.next_start();
         entries.insert(id, Entry { store: store.clone(), state, start });

@@ -5,7 +5,7 @@
 //!
 //! Must never refuse a transaction that was accepted before. Its verdict is returned regardless of the number of rows.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use tribunal_replica::KnownNow;
 use tribunal_service::{Catalog, ServiceError};
@@ -13,15 +13,6 @@ use tribunal_types::{Existence, Isolation, NamespaceId, RowKey, StoreId, TxnRequ
 
 use crate::service::NodeService;
 use crate::telemetry::metrics::NamespaceLabel;
-
-/// The bounds.
-#[derive(Clone, Debug, Default)]
-pub struct RowQuota {
-    /// For tenants without their own bound, except the service's own tenant.
-    pub default_max: u64,
-    /// By the tenant's name.
-    pub by_namespace: BTreeMap<String, u64>,
-}
 
 impl NodeService {
     /// Refuses a transaction that may push its tenant over the bound.
@@ -73,15 +64,11 @@ impl NodeService {
     }
 
     fn rows_max(&self, namespace: NamespaceId) -> Option<u64> {
-        if self.row_quota.by_namespace.is_empty() {
-            return (namespace != NamespaceId(0)).then_some(self.row_quota.default_max);
-        }
-        let own = self.row_quota.by_namespace.get(&self.tenant_name(namespace)).copied();
-        own.or_else(|| (namespace != NamespaceId(0)).then_some(self.row_quota.default_max))
+        self.bound_of(&self.row_quota, namespace)
     }
 
     /// Returns whether the id is in flight, decided or expired: then the answer is not that of a new transaction.
-    async fn was_taken_in(&self, txn: &TxnRequest) -> Result<bool, ServiceError> {
+    pub(crate) async fn was_taken_in(&self, txn: &TxnRequest) -> Result<bool, ServiceError> {
         Ok(self.known(txn.namespace, txn.id).await? != KnownNow::Unknown)
     }
 }

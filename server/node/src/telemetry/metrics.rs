@@ -264,6 +264,10 @@ pub struct Metrics {
     pub tenant_rows: Family<NamespaceLabel, Level>,
     /// Bound on them.
     pub tenant_rows_max: Family<NamespaceLabel, Level>,
+    /// Bytes of a tenant's embedded stores.
+    pub tenant_stored_bytes: Family<NamespaceLabel, Level>,
+    /// Bound on them.
+    pub tenant_stored_bytes_max: Family<NamespaceLabel, Level>,
     /// Rows of a tracked store.
     pub store_rows: Family<StoreLabel, Level>,
     /// Newest record, by store.
@@ -347,6 +351,8 @@ impl Metrics {
             tenant_committed: Family::default(),
             tenant_rows: Family::default(),
             tenant_rows_max: Family::default(),
+            tenant_stored_bytes: Family::default(),
+            tenant_stored_bytes_max: Family::default(),
             store_rows: Family::default(),
             store_head: Family::default(),
             store_acked: Family::default(),
@@ -443,6 +449,10 @@ impl Metrics {
         registry.register("tenant_rows", "Rows in the tracked stores of a namespace", metrics.tenant_rows.clone());
         let help = "Limit on the rows in the tracked stores of a namespace; absent if it has none";
         registry.register("tenant_rows_max", help, metrics.tenant_rows_max.clone());
+        let help = "Bytes that the embedded stores of a namespace take on the disk of this node";
+        registry.register("tenant_stored_bytes", help, metrics.tenant_stored_bytes.clone());
+        let help = "Limit on the bytes of the embedded stores of a namespace; absent if it has none";
+        registry.register("tenant_stored_bytes_max", help, metrics.tenant_stored_bytes_max.clone());
         let (state, lag) = (metrics.store_push_state.clone(), metrics.store_push_lag_seconds.clone());
         registry.register("store_push_state", "1 for the state that a store's push is in, 0 for the others", state);
         let help = "Age of the oldest record that a store's storage has not acknowledged";

@@ -84,6 +84,7 @@ impl EmbeddedStore {
             }
             recent.applied = to;
             recent.epoch = input.epoch;
+            self.shared.stored.set_recent(recent.entry_bytes());
         } else {
             let mut recent = self.shared.recent.write();
             for change in changes() {
@@ -92,6 +93,7 @@ impl EmbeddedStore {
             }
             recent.applied = to;
             recent.epoch = input.epoch;
+            self.shared.stored.set_recent(recent.entry_bytes());
         }
         if let Some(observer) = &self.observer {
             observer.applied(input, outcome, after, began);

@@ -21,6 +21,13 @@ pub(super) struct Arena {
     bytes: usize,
 }
 
+impl Piece {
+    /// Returns the number of bytes.
+    pub(super) fn len(self) -> usize {
+        self.len as usize
+    }
+}
+
 impl Arena {
     /// Returns the bytes in use, including replaced ones.
     pub(super) fn bytes(&self) -> usize {

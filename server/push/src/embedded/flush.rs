@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::runs::Finished;
+use super::runs::{Finished, worth_compacting};
 use super::{EmbeddedError, EmbeddedStore, Shared};
 
 /// Maximum time that applying an epoch waits for the previous flush when memory is full.
@@ -22,6 +22,12 @@ pub(super) struct Work {
     busy: bool,
     /// Whether the thread exists.
     running: bool,
+    /// Whether all runs are to be merged.
+    compaction_due: bool,
+    /// Whether the thread is merging all of them.
+    compacting: bool,
+    /// When the last compaction ended.
+    compacted: Option<Instant>,
 }
 
 /// Stops the store if the thread panics: its flush would never end.
@@ -47,6 +53,31 @@ impl EmbeddedStore {
         let _no_epoch = self.applier.lock();
         let newer = self.shared.recent.read().applied.lsn > self.flushed();
         if newer { self.shared.begin_flush() } else { Ok(()) }
+    }
+
+    /// Begins to flush all rows in memory and to merge all runs into one, which frees the room of deleted and replaced
+    /// rows. Does nothing if nothing has changed since the last such merge, or if little has and that merge ended less than
+    /// `pause` ago. Does not wait for the merge, but may wait for the disk.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn reclaim(&self, pause: Duration) -> Result<(), EmbeddedError> {
+        let (newer, oldest) = self.shared.runs.newer_and_oldest_rows();
+        let newer = {
+            let recent = self.shared.recent.read();
+            // Without runs, only the deleted rows themselves are superfluous.
+            if oldest == 0 { recent.deleted() } else { newer + recent.len() }
+        };
+        {
+            let work = self.shared.work.lock();
+            let rested = work.compacted.is_none_or(|at| at.elapsed() >= pause);
+            if work.compaction_due || work.compacting || !(worth_compacting(newer, oldest) || rested && newer > 0) {
+                return Ok(());
+            }
+        }
+        let _no_epoch = self.applier.lock();
+        self.shared.work.lock().compaction_due = true;
+        self.shared.begin_flush()
     }
 
     /// Waits for the flush in progress. Returns false if it did not finish in time.
@@ -84,6 +115,15 @@ impl Shared {
     /// Returns whether epochs can be applied without waiting for a flush.
     pub(super) fn has_room(&self) -> bool {
         self.recent.read().active.bytes() <= 2 * self.recent_bytes_max || !self.work.lock().busy
+    }
+
+    /// Waits until the thread has ended.
+    #[cfg(test)]
+    pub(super) fn wait_until_idle(&self) {
+        let mut work = self.work.lock();
+        while work.running {
+            self.work_changed.wait(&mut work);
+        }
     }
 
     fn wait_while_busy(&self, until: Instant) -> bool {
@@ -138,7 +178,14 @@ impl Shared {
     /// The thread's main function. Returns when there is nothing left to do, the store is being closed, or a write failed.
     fn work_off(&self) {
         loop {
-            let done = self.write_frozen().and_then(|()| self.runs.merge(&self.stop, || self.write_frozen()));
+            let compacts = {
+                let mut work = self.work.lock();
+                work.compacting = std::mem::take(&mut work.compaction_due);
+                work.compacting
+            };
+            let merge = || self.runs.merge(compacts, &self.stop, || self.write_frozen());
+            let done = self.write_frozen().and_then(|()| merge());
+            self.stored.set_flushed(self.runs.bytes());
             let continues = match done {
                 Ok(Finished::Done) => !self.stop.load(Ordering::Relaxed),
                 Ok(Finished::Stopped) => false,
@@ -149,7 +196,10 @@ impl Shared {
                 }
             };
             let mut work = self.work.lock();
-            if !continues || (!work.due && !self.runs.merge_is_due()) {
+            if std::mem::take(&mut work.compacting) {
+                work.compacted = Some(Instant::now());
+            }
+            if !continues || (!work.due && !work.compaction_due && !self.runs.merge_is_due()) {
                 work.running = false;
                 work.busy &= self.stop.load(Ordering::Relaxed);
                 self.work_changed.notify_all();
@@ -169,7 +219,13 @@ impl Shared {
         {
             return Ok(());
         }
-        self.recent.write().frozen = None;
+        {
+            let mut recent = self.recent.write();
+            recent.frozen = None;
+            // In this order, no reader counts the rows twice.
+            self.stored.set_recent(recent.entry_bytes());
+            self.stored.set_flushed(self.runs.bytes());
+        }
         self.flushed.send_replace(self.runs.watermark().lsn);
         self.work.lock().busy = false;
         self.work_changed.notify_all();

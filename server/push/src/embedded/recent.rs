@@ -14,6 +14,7 @@ use tribunal_types::{Epoch, Version, Watermark};
 
 use super::arena::{Arena, Piece};
 use super::key_order::KeyOrder;
+use super::runs::ENTRY_HEAD_BYTES;
 
 /// A row's value and version, copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,10 @@ pub(super) struct Rows {
     entries: Vec<Entry>,
     arena: Arena,
     order: KeyOrder,
+    /// Size of the rows once they are entries of a run, bytes.
+    entry_bytes: u64,
+    /// Number of deleted rows.
+    deleted: u64,
 }
 
 impl Rows {
@@ -58,6 +63,11 @@ impl Rows {
     /// Returns the memory that the rows use, bytes, without reserved capacity.
     pub(super) fn bytes(&self) -> usize {
         self.arena.bytes() + self.entries.len() * ROW_OVERHEAD_BYTES
+    }
+
+    /// Returns the bytes that the rows will take in a run, without its index and filter.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        self.entry_bytes
     }
 
     fn find(&self, key: &[u8], hash: u64) -> Option<u32> {
@@ -80,6 +90,8 @@ impl Rows {
         let (version, value) = row.map_or((None, &[][..]), |(version, value)| (Some(version), value));
         if let Some(id) = self.find(key, hash) {
             let entry = &mut self.entries[id as usize];
+            self.entry_bytes = self.entry_bytes + value.len() as u64 - entry.value.len() as u64;
+            self.deleted = self.deleted + u64::from(version.is_none()) - u64::from(entry.version.is_none());
             entry.version = version;
             entry.value = self.arena.replace(entry.value, value);
             return;
@@ -87,6 +99,8 @@ impl Rows {
         let id = u32::try_from(self.entries.len()).expect("memory is bounded far below this many rows");
         let entry = Entry { key: self.arena.push(key), value: self.arena.push(value), version };
         self.entries.push(entry);
+        self.entry_bytes += (ENTRY_HEAD_BYTES + key.len() + value.len()) as u64;
+        self.deleted += u64::from(version.is_none());
         let Rows { hasher, index, entries, arena, .. } = self;
         index.insert_unique(hash, id, |&id| hasher.hash_one(arena.get(entries[id as usize].key)));
     }
@@ -174,6 +188,21 @@ impl Recent {
         Recent { active: Rows::default(), frozen: None, applied, epoch: Epoch(0) }
     }
 
+    /// Returns the number of rows in memory, including deleted ones.
+    pub(super) fn len(&self) -> u64 {
+        (self.active.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.len())) as u64
+    }
+
+    /// Returns the number of deleted rows in memory.
+    pub(super) fn deleted(&self) -> u64 {
+        self.active.deleted + self.frozen.as_ref().map_or(0, |frozen| frozen.rows.deleted)
+    }
+
+    /// Returns the bytes that the rows in memory will take in runs.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        self.active.entry_bytes() + self.frozen.as_ref().map_or(0, |frozen| frozen.rows.entry_bytes())
+    }
+
     /// Returns the state of a row; `None` if it is not in memory.
     pub(super) fn get(&self, key: &[u8]) -> Option<Known<'_>> {
         let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.rows.get(key));
@@ -235,6 +264,11 @@ mod tests {
             }
         }
         assert_eq!(rows.len(), model.len());
+        let bytes = |(key, row): (&Vec<u8>, &Option<(Version, Vec<u8>)>)| {
+            ENTRY_HEAD_BYTES + key.len() + row.as_ref().map_or(0, |(_, value)| value.len())
+        };
+        assert_eq!(rows.deleted, model.values().filter(|row| row.is_none()).count() as u64);
+        assert_eq!(rows.entry_bytes(), model.iter().map(bytes).sum::<usize>() as u64);
         assert_eq!(rows.get(b"a-common-start"), None);
     }
 }

@@ -29,8 +29,10 @@ use super::EmbeddedError;
 use super::files::StoreFile;
 use super::recent::{Frozen, Stored};
 use entry::Entry;
+pub(super) use entry::HEAD_BYTES as ENTRY_HEAD_BYTES;
 use manifest::Manifest;
 pub(super) use merge::RunMerge;
+pub(super) use merge::worth_compacting;
 use merge::worth_merging;
 use run::{Cursor, Run};
 use writer::RunWriter;
@@ -112,7 +114,13 @@ impl Runs {
         Ok(RunMerge::new(cursors))
     }
 
-    /// Writes rows as the newest run; they and the watermark are durable on return.
+    /// Returns the size of the runs' files, bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.runs().iter().map(|run| run.name.bytes).sum()
+    }
+
+    /// Writes rows as the newest run; they and the watermark are durable on return. Deleted rows are left out if there is
+    /// no older run in which they would hide a row.
     pub(super) fn flush(&self, rows: &Frozen, stop: &AtomicBool) -> Result<Finished, EmbeddedError> {
         let watermark = rows.watermark;
         if rows.len() == 0 {
@@ -120,33 +128,36 @@ impl Runs {
             return Ok(Finished::Done);
         }
         let number = self.next_number();
+        let to_the_oldest = self.is_empty();
         let write = || -> io::Result<Option<_>> {
             let mut writer = RunWriter::create(&self.dir, number, rows.len() as u64)?;
-            for (key, row) in rows.range(b"", b"") {
+            for (key, row) in rows.range(b"", b"").filter(|(_, row)| row.is_some() || !to_the_oldest) {
                 let entry = Entry { key, row };
                 if writer.push(&entry)? && stop.load(Ordering::Relaxed) {
                     return Ok(None);
                 }
             }
-            writer.finish().map(Some)
+            Ok(Some(writer))
         };
-        let Some(name) = write().map_err(|error| EmbeddedError::io(&self.dir, error))? else {
-            return Ok(Finished::Stopped);
-        };
-        let run = Arc::new(Run::open(&self.dir, name)?);
-        let runs = std::iter::once(run).chain(self.runs().iter().cloned()).collect();
+        let failed = |error| EmbeddedError::io(&self.dir, error);
+        let Some(writer) = write().map_err(failed)? else { return Ok(Finished::Stopped) };
+        let run = self.finish(writer)?;
+        let runs = run.into_iter().chain(self.runs().iter().cloned()).collect();
         self.replace(runs, watermark)?;
         Ok(Finished::Done)
     }
 
-    /// Merges the newest runs if that is worthwhile. Calls `between` from time to time, which may flush rows.
+    /// Merges the newest runs if that is worthwhile, or all runs if `all`. Calls `between` from time to time, which may
+    /// flush rows.
     pub(super) fn merge(
         &self,
+        all: bool,
         stop: &AtomicBool,
         mut between: impl FnMut() -> Result<(), EmbeddedError>,
     ) -> Result<Finished, EmbeddedError> {
         let before = self.runs();
-        let count = worth_merging(before.iter().map(|run| run.name.bytes));
+        let worthwhile = || worth_merging(before.iter().map(|run| run.name.bytes));
+        let count = if all && before.len() > 1 { before.len() } else { worthwhile() };
         if count == 0 {
             return Ok(Finished::Done);
         }
@@ -168,16 +179,25 @@ impl Runs {
             }
             merge.advance()?;
         }
-        let run = Arc::new(Run::open(&self.dir, writer.finish().map_err(failed)?)?);
+        let run = self.finish(writer)?;
         let now = self.runs();
         let added = now.len() - before.len();
-        let runs = now[..added].iter().cloned().chain([run]).chain(before[count..].iter().cloned()).collect();
+        let runs = now[..added].iter().cloned().chain(run).chain(before[count..].iter().cloned()).collect();
         let watermark = self.manifest.lock().watermark;
         self.replace(runs, watermark)?;
         for run in merged {
             remove(&run::path_of(&self.dir, run.name.number));
         }
         Ok(Finished::Done)
+    }
+
+    /// Completes a run and opens it; removes it if it has no rows.
+    fn finish(&self, writer: RunWriter) -> Result<Option<Arc<Run>>, EmbeddedError> {
+        if writer.is_empty() {
+            return Ok(None);
+        }
+        let name = writer.finish().map_err(|error| EmbeddedError::io(&self.dir, error))?;
+        Run::open(&self.dir, name).map(|run| Some(Arc::new(run)))
     }
 
     /// Returns the files of the current runs, the manifest last.
@@ -198,6 +218,13 @@ impl Runs {
     /// Returns whether [`Runs::merge`] has anything to do.
     pub(super) fn merge_is_due(&self) -> bool {
         worth_merging(self.runs().iter().map(|run| run.name.bytes)) > 0
+    }
+
+    /// Returns the number of entries in the runs newer than the oldest one, and in that.
+    pub(super) fn newer_and_oldest_rows(&self) -> (u64, u64) {
+        let runs = self.runs();
+        let oldest = runs.last().map_or(0, |run| run.rows);
+        (runs.iter().rev().skip(1).map(|run| run.rows).sum(), oldest)
     }
 
     fn next_number(&self) -> u64 {
@@ -224,6 +251,11 @@ impl Runs {
 /// Returns the last record that the runs in `dir` reflect.
 pub(super) fn watermark_in(dir: &Path) -> Result<Watermark, EmbeddedError> {
     Manifest::load(dir).map(|manifest| manifest.watermark)
+}
+
+/// Returns the size of the runs in `dir`, bytes.
+pub(super) fn bytes_in(dir: &Path) -> Result<u64, EmbeddedError> {
+    Manifest::load(dir).map(|manifest| manifest.runs.iter().map(|run| run.bytes).sum())
 }
 
 /// The lock of a store's directory. Unlocked explicitly when dropped: a child process being spawned briefly holds a

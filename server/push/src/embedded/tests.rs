@@ -548,3 +548,88 @@ fn many_flushes_leave_few_runs_and_deleted_rows_leave_nothing() {
     let expected: Vec<_> = model.into_iter().map(|(key, value)| (key.into_bytes(), value.into_bytes())).collect();
     assert_eq!(rows, expected);
 }
+
+/// Returns the bytes of all runs in a directory.
+fn bytes_of_runs(dir: &Path) -> u64 {
+    let files = fs::read_dir(dir).expect("is there").map(|file| file.expect("listed"));
+    let runs = files.filter(|file| file.file_name().to_string_lossy().starts_with("run-"));
+    runs.map(|file| file.metadata().expect("has a size").len()).sum()
+}
+
+/// Waits until a compaction that may have begun has ended.
+fn compacted(store: &EmbeddedStore) {
+    store.shared.wait_until_idle();
+    store.shared.usable().expect("the merge succeeded");
+}
+
+#[test]
+fn the_bytes_of_a_store_are_known_without_reading_its_disk() {
+    let (dir, log) = (TempDir::new("embedded-bytes"), MemoryLog::new());
+    let store = open(dir.path(), &log);
+    let total = |store: &EmbeddedStore| store.stored().total();
+    assert_eq!(total(&store), 0);
+    let head = ENTRY_OVERHEAD_BYTES as u64;
+    commit(&store, &log, &[(Put, "key", "12345"), (Put, "b", "1")]);
+    assert_eq!(total(&store), 2 * head + 8 + 2);
+    commit(&store, &log, &[(Put, "key", "1234567"), (Add, "b", "99"), (Delete, "none", "")]);
+    assert_eq!(total(&store), 3 * head + 10 + 4 + 4, "replaced values do not count, deleted rows do");
+    flush(&store);
+    assert_eq!((total(&store), store.stored().flushed()), (bytes_of_runs(dir.path()), bytes_of_runs(dir.path())));
+    commit(&store, &log, &[(Put, "b", "2")]);
+    assert_eq!(total(&store), bytes_of_runs(dir.path()) + head + 2, "each version counts");
+    let before = total(&store);
+    let store = reopen(store, &log);
+    assert_eq!(total(&store), before, "the runs, and what the log has since");
+    drop(store);
+    assert_eq!(StoredBytes::read(dir.path()).total(), bytes_of_runs(dir.path()), "a closed one's are in its manifest");
+}
+
+#[test]
+fn deleted_rows_free_their_room_once_it_is_reclaimed() {
+    let (dir, log) = (TempDir::new("embedded-reclaim"), MemoryLog::new());
+    let store = open(dir.path(), &log);
+    let (large, long) = ("7".repeat(10_000), Duration::from_secs(3600));
+    let keys: Vec<String> = (0..100).map(|n| format!("k{n:02}")).collect();
+    let all = |kind| keys.iter().map(|key| (kind, key.as_str(), &*large)).collect::<Vec<_>>();
+    commit(&store, &log, &all(Put));
+    store.reclaim(Duration::ZERO).expect("usable");
+    compacted(&store);
+    assert_eq!(store.stored().flushed(), 0, "a flush would free nothing");
+    flush(&store);
+    let full = store.stored().total();
+    assert!(full > 1_000_000, "{full}");
+    // Nothing has changed.
+    store.reclaim(Duration::ZERO).expect("usable");
+    compacted(&store);
+    assert_eq!((store.shared.runs.count(), store.stored().total()), (1, full));
+    commit(&store, &log, &all(Delete)[..20]);
+    assert!(store.stored().total() > full, "a deleted row takes room at first");
+    store.reclaim(long).expect("usable");
+    compacted(&store);
+    let less = store.stored().total();
+    assert!(less < full * 82 / 100, "{less} of {full}");
+    assert_eq!((less, store.shared.runs.count()), (bytes_of_runs(dir.path()), 1));
+    // Few rows wait until the last compaction is some time ago.
+    commit(&store, &log, &all(Delete)[20..22]);
+    store.reclaim(long).expect("usable");
+    compacted(&store);
+    assert!(store.stored().total() > less);
+    store.reclaim(Duration::ZERO).expect("usable");
+    compacted(&store);
+    assert!(store.stored().total() < less * 99 / 100);
+    assert_eq!((value(&store, "k21"), value(&store, "k22").as_deref()), (None, Some(&*large)));
+    // Without rows there is no file.
+    commit(&store, &log, &all(Delete)[22..]);
+    store.reclaim(long).expect("usable");
+    compacted(&store);
+    assert_eq!((store.stored().total(), store.shared.runs.count(), bytes_of_runs(dir.path())), (0, 0, 0));
+    commit(&store, &log, &[(Put, "a", "1"), (Delete, "k00", "")]);
+    store.reclaim(long).expect("usable");
+    compacted(&store);
+    assert!(
+        store.stored().total() > 0 && store.stored().total() == bytes_of_runs(dir.path()),
+        "flushed, without the deleted row"
+    );
+    let store = reopen(store, &log);
+    assert_eq!((value(&store, "a").as_deref(), value(&store, "k00")), (Some("1"), None));
+}

@@ -1,10 +1,11 @@
 //! The part of the pushes specific to embedded stores: rows on this node, filled from its log, flushed for it and read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tribunal_push::{EmbeddedError, EmbeddedStore, LogSource as _, PushActivity, StoreFile};
-use tribunal_types::{DeclaredStore, Epoch, Lsn, StoreId, StoreSpec};
+use tribunal_types::{DeclaredStore, Epoch, Lsn, NamespaceId, StoreId, StoreSpec};
 
 use super::{Entry, Pushes, State};
 use crate::commit::sequencer_state::LaggingPush;
@@ -109,6 +110,26 @@ impl Pushes {
             Err(error) => Err(format!("its copy of the embedded store `{}` cannot be read: {error}", self.name_of(id))),
         };
         open.into_iter().map(files).collect()
+    }
+
+    /// Returns the bytes of a store if it is embedded and open.
+    pub fn stored_bytes_of_store(&self, store: StoreId) -> Option<u64> {
+        self.embedded.get(store).map(|open| open.stored().total())
+    }
+
+    /// Returns the bytes of a tenant's embedded stores, and of those that were embedded before.
+    pub fn stored_bytes_of(&self, namespace: NamespaceId) -> u64 {
+        self.embedded.stored_bytes_of(namespace)
+    }
+
+    /// Returns the bytes of all tenants that have such stores.
+    pub fn stored_bytes(&self) -> Vec<(NamespaceId, u64)> {
+        self.embedded.stored_bytes()
+    }
+
+    /// Begins to compact the embedded stores of a tenant; see [`EmbeddedStore::reclaim`].
+    pub fn reclaim(&self, namespace: NamespaceId, pause: Duration) {
+        self.embedded.reclaim(namespace, pause);
     }
 
     /// Returns an embedded store.

@@ -10,7 +10,7 @@ use crate::embedded::recent::Stored;
 /// Value length that marks a deleted row; far above the length of any value.
 const DELETED: u32 = u32::MAX;
 /// Size of an entry without key and value.
-const HEAD_BYTES: usize = 8 + 2 + 4;
+pub(in crate::embedded) const HEAD_BYTES: usize = 8 + 2 + 4;
 
 /// A row of a run, borrowed from its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,8 @@ use crate::embedded::EmbeddedError;
 
 /// Minimum number of runs to merge: with fewer, rows would be rewritten more often.
 const MERGE_RUNS_MIN: usize = 4;
+/// A compaction is worthwhile once the newer rows are at least one part in this many of the oldest run's.
+const COMPACTED_PART: u64 = 8;
 
 /// Iterates over several runs in key order; the newest run that contains a key wins. Includes deleted rows.
 pub(in crate::embedded) struct RunMerge {
@@ -65,9 +67,27 @@ pub(super) fn worth_merging(bytes: impl IntoIterator<Item = u64>) -> usize {
     if count >= MERGE_RUNS_MIN { count } else { 0 }
 }
 
+/// Returns whether merging all runs is worthwhile to free room, given the number of rows in the oldest run and of those
+/// that are newer.
+///
+/// Each newer row, deleted ones included, may hide one of the oldest run, so the merge frees up to that part of it. Rows
+/// are counted instead of bytes because a deleted row hides a whole row and is itself small.
+pub(in crate::embedded) fn worth_compacting(newer: u64, oldest: u64) -> bool {
+    newer > 0 && newer.saturating_mul(COMPACTED_PART) >= oldest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn few_changes_to_many_rows_are_not_worth_a_compaction() {
+        for (newer, oldest, worthwhile) in
+            [(0, 0, false), (0, 100, false), (1, 0, true), (12, 100, false), (13, 100, true), (u64::MAX, 1, true)]
+        {
+            assert_eq!(worth_compacting(newer, oldest), worthwhile, "{newer} {oldest}");
+        }
+    }
 
     #[test]
     fn runs_stay_few_and_rows_are_rewritten_rarely() {

@@ -55,6 +55,11 @@ impl RunWriter {
         })
     }
 
+    /// Returns whether the run has no rows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
     /// Appends an entry; keys must ascend. Returns true if data was synced: a good moment to do other work.
     pub(super) fn push(&mut self, entry: &Entry<'_>) -> io::Result<bool> {
         if self.buffer.len() == self.block_at {

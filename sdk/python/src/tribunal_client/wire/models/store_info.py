@@ -42,6 +42,8 @@ class StoreInfo:
             several namespaces. Example: shop.
         rows (str | Unset): Number of rows; absent if the store is `declared`, because only its engine knows. Example:
             1000.
+        stored_bytes (str | Unset): Bytes that an embedded store takes on the disk of the node that answers; absent for
+            other stores. Example: 65536.
     """
 
     acked_lsn: str
@@ -58,6 +60,7 @@ class StoreInfo:
     adaptor_config: StoreInfoAdaptorConfig | Unset = UNSET
     namespace: str | Unset = UNSET
     rows: str | Unset = UNSET
+    stored_bytes: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -91,6 +94,8 @@ class StoreInfo:
 
         rows = self.rows
 
+        stored_bytes = self.stored_bytes
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -115,6 +120,8 @@ class StoreInfo:
             field_dict["namespace"] = namespace
         if rows is not UNSET:
             field_dict["rows"] = rows
+        if stored_bytes is not UNSET:
+            field_dict["stored_bytes"] = stored_bytes
 
         return field_dict
 
@@ -157,6 +164,8 @@ class StoreInfo:
 
         rows = d.pop("rows", UNSET)
 
+        stored_bytes = d.pop("stored_bytes", UNSET)
+
         store_info = cls(
             acked_lsn=acked_lsn,
             applied=applied,
@@ -172,6 +181,7 @@ class StoreInfo:
             adaptor_config=adaptor_config,
             namespace=namespace,
             rows=rows,
+            stored_bytes=stored_bytes,
         )
 
         store_info.additional_properties = d
