@@ -272,6 +272,7 @@ mod tests {
                 && config.cluster.is_some()
                 && config.auth.jwt.is_some()
                 && config.push.tenants.contains_key("shop")
+                && config.auth.stored_bytes_max.contains_key("shop")
         );
         assert_eq!((config.push.credentials.len(), config.uploads.signers.len()), (1, 1));
         let again = commented(&config).expect("TOML");
