@@ -256,3 +256,27 @@ fn a_tenants_commit_does_not_wait_for_all_commits_of_another_one() {
     order.retain(|of| played.replica.known(NamespaceId(1), *of) != KnownNow::Unknown);
     assert!(order.len() == 100 && order.is_sorted(), "the commits of one tenant keep their order");
 }
+
+#[test]
+fn tenants_with_large_commits_share_the_batches_equally() {
+    let mut played = Played::new();
+    let tenants = 1..=5_u32;
+    let of =
+        |tenant: u32| (0..60).map(move |n| commit(tenant, u64::from(tenant) * 1_000 + n, BATCH_BYTES_MAX / 3 - 5_000));
+    played.step(Event::Commits(tenants.clone().flat_map(of).collect()));
+    let (mut batches, mut proposed) = (Vec::new(), VecDeque::new());
+    while batches.len() < 60 {
+        if proposed.is_empty() {
+            proposed.extend(played.after(PAUSE));
+        }
+        let batch = proposed.pop_front().expect("a batch is due");
+        batches.push(batch.txns.iter().map(|txn| txn.namespace.0).collect::<Vec<u32>>());
+        proposed.extend(played.agreed(&batch));
+    }
+    // The first one was filled before anything waited.
+    for window in batches[1..].windows(5) {
+        let shares = tenants.clone().map(|tenant| window.iter().flatten().filter(|of| **of == tenant).count());
+        let shares: Vec<usize> = shares.collect();
+        assert!(shares.iter().all(|share| (2..=4).contains(share)), "{shares:?} of {window:?}");
+    }
+}

@@ -195,14 +195,15 @@ fn begin(mapping: &Mapping) -> String {
     )
 }
 
-/// Adds the column of the last record to a table that an earlier release created. Without the privilege, or while a long
-/// transaction reads the table, the push works without the column; the next query of the watermark tries again.
+/// Adds the column of the last record to a table that an earlier release created. Without the privilege, or while another
+/// transaction uses the table, the push works without the column; the next query of the watermark tries again. It does
+/// not wait for its lock: readers would queue after it.
 fn add_record_column(mapping: &Mapping) -> String {
     format!(
-        "IF NOT {} THEN BEGIN PERFORM set_config('lock_timeout', '100ms', true); \
-         ALTER TABLE {} ADD COLUMN last_record text; EXCEPTION WHEN OTHERS THEN NULL; END; END IF;",
+        "IF NOT {} THEN BEGIN LOCK TABLE {watermark} IN ACCESS EXCLUSIVE MODE NOWAIT; \
+         ALTER TABLE {watermark} ADD COLUMN last_record text; EXCEPTION WHEN OTHERS THEN NULL; END; END IF;",
         keeps_records(mapping),
-        mapping.watermark
+        watermark = mapping.watermark
     )
 }
 

@@ -145,6 +145,12 @@ impl Batcher {
         self.bytes
     }
 
+    /// Returns how many bytes of items fit in addition.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.bytes_max.saturating_sub(self.bytes)
+    }
+
     /// Returns the last stamp assigned.
     #[must_use]
     pub fn last_csn(&self) -> Csn {

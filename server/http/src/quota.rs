@@ -193,7 +193,7 @@ impl Tenants {
     pub fn enter(&self, namespace: NamespaceId, bytes: usize) -> Option<Permit> {
         let tenant = self.tenant(namespace);
         let TenantQuota { requests_max, bytes_max } = self.quota;
-        // As in `take`, a refused attempt changes nothing.
+        // As in `take`, an attempt that is refused adds nothing, except one request while its bytes are checked.
         let one_more = |before| (before < requests_max).then_some(before + 1);
         tenant.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
         let mut permit = Permit { tenant, bytes: 0, bytes_max, kept: None };

@@ -3,7 +3,7 @@
 //! They are separate files and not records of the log: an image is large, written once, read once and dropped as a
 //! whole, and writing it must not delay commits ([`ImageWriter`] may be used from any thread).
 
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -96,10 +96,16 @@ impl ImageWriter {
             unreadable.retain(|epoch| *epoch != image.epoch);
             kept.drain(..more).chain(unreadable).collect()
         };
-        dropped.into_iter().try_for_each(|epoch| {
-            let path = self.path(epoch);
-            self.files.remove(&path).map_err(|e| LogError::io("remove", &path, &e))
-        })
+        let mut removed = Ok(());
+        for path in dropped.into_iter().map(|epoch| self.path(epoch)) {
+            match self.files.remove(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    removed = Err(LogError::io("remove", &path, &error))
+                }
+                _ => {}
+            }
+        }
+        removed
     }
 
     /// Returns the epoch and the file of the newest image on disk. A newer image may replace the file at any time; a

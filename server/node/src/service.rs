@@ -15,6 +15,7 @@ use tribunal_types::{ControlChange, Epoch, GroupId, StoreId, limits};
 
 use crate::auth::access::Access;
 use crate::cluster::catch_up::CatchUp;
+use crate::cluster::recovery::BATCH_BYTES_MAX as MEMBER_BATCH_BYTES_MAX;
 use crate::cluster::view::Joined;
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_clock::EpochClock;
@@ -120,7 +121,9 @@ impl NodeService {
     /// Returns when the queued transactions will have been decided: the number of epochs times their recent duration.
     pub(crate) fn retry_after(&self) -> u64 {
         let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
-        let epochs = 1 + (waiting / batch_bytes_max(&self.epoch_length)) as u64;
+        let is_member = self.joined.is_some();
+        let batch = if is_member { MEMBER_BATCH_BYTES_MAX } else { batch_bytes_max(&self.epoch_length) };
+        let epochs = 1 + (waiting / batch) as u64;
         let length = match self.epoch_length {
             EpochLength::Adaptive => Duration::ZERO,
             EpochLength::Fixed(ms) => Duration::from_millis(ms),

@@ -12,7 +12,7 @@ use tribunal_types::{Ack, Csn, Epoch, Lsn, RecordBatch, RecordHead, Span, StoreI
 use crate::adaptor::off_thread;
 use crate::history::{Incomparable, is_common};
 use crate::pusher::{EncodeFault, encode};
-use crate::{Adaptor, LogSource, Transport, TransportError};
+use crate::{Adaptor, LogSource, SourceError, Transport, TransportError};
 
 /// Maximum number of records per step.
 const STEP_RECORDS_MAX: u64 = 8192;
@@ -77,6 +77,9 @@ pub enum AttachRefusal {
     /// The storage returned an error.
     #[error("the storage returned an error: {0}")]
     Refused(String),
+    /// The log cannot be read.
+    #[error(transparent)]
+    Log(SourceError),
     /// The storage has applied records that the log does not have.
     #[error(
         "the storage has applied LSN {at} of another log, or of a part of this one that is lost; this one ends at {head}"
@@ -126,7 +129,7 @@ impl Attachment {
             Ok(true) => {}
             Ok(false) => return Err(AttachRefusal::Foreign { at, head: self.place.head }),
             Err(Incomparable::Adaptor(fault)) => return Err(refused(fault)),
-            Err(Incomparable::Log(error)) => return Err(AttachRefusal::Refused(error.to_string())),
+            Err(Incomparable::Log(error)) => return Err(AttachRefusal::Log(error)),
         }
         while at < target {
             if self.transport.is_worn() {

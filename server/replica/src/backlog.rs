@@ -74,31 +74,36 @@ impl<I> Backlog<I> {
         queue.items.push_back(item);
     }
 
-    /// Takes the next item.
-    pub(crate) fn take(&mut self) -> Option<Deferred<I>> {
+    /// Returns the next item, which stays the next one: turns pass until a tenant may take its first item.
+    pub(crate) fn peek(&mut self) -> Option<&Deferred<I>> {
         loop {
             let namespace = *self.turns.front()?;
             let queue = self.tenants.get_mut(&namespace)?;
-            let bytes = queue.items.front()?.bytes();
-            match queue.credit.checked_sub(bytes) {
-                Some(left) => {
-                    queue.credit = left;
-                    let item = queue.items.pop_front();
-                    if queue.items.is_empty() {
-                        self.tenants.remove(&namespace);
-                        self.turns.pop_front();
-                    }
-                    return item;
-                }
-                None => {
-                    queue.credit += TURN_BYTES;
-                    self.turns.rotate_left(1);
-                }
+            if queue.credit >= queue.items.front()?.bytes() {
+                break;
             }
+            queue.credit += TURN_BYTES;
+            self.turns.rotate_left(1);
         }
+        self.tenants.get(self.turns.front()?)?.items.front()
     }
 
-    /// Returns the item that was taken last and not put back since: it is the next one of its tenant again.
+    /// Takes the next item.
+    pub(crate) fn take(&mut self) -> Option<Deferred<I>> {
+        self.peek()?;
+        let namespace = *self.turns.front()?;
+        let queue = self.tenants.get_mut(&namespace)?;
+        let item = queue.items.pop_front()?;
+        queue.credit -= item.bytes();
+        if queue.items.is_empty() {
+            self.tenants.remove(&namespace);
+            self.turns.pop_front();
+        }
+        Some(item)
+    }
+
+    /// Returns the item that was taken last and not put back since: it is the next one of its tenant again. Its tenant keeps
+    /// its turn if no item of another one was taken after it.
     pub(crate) fn put_back(&mut self, item: Deferred<I>) {
         let namespace = item.namespace();
         let queue = self.tenants.entry(namespace).or_insert_with(|| {

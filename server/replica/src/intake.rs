@@ -76,32 +76,35 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Moves items that wait into the open batch, until it is full.
     pub(crate) fn take_backlog(&mut self) {
         while let Some(item) = self.backlog.take() {
-            let left = match item {
+            let rest = match item {
                 Deferred::Commit(first) => {
-                    let mut run = core::mem::take(&mut self.spare_commits);
-                    run.push(first);
-                    let after = loop {
-                        match self.backlog.take() {
-                            Some(Deferred::Commit(commit)) if run.len() < RUN => run.push(commit),
-                            after => break after,
-                        }
-                    };
-                    after.into_iter().for_each(|item| self.backlog.put_back(item));
-                    let rest = self.offer_all(run);
-                    let is_full = !rest.is_empty();
-                    rest.into_iter().rev().for_each(|commit| self.backlog.put_back(Deferred::Commit(commit)));
-                    if is_full {
-                        return;
-                    }
-                    None
+                    let run = self.run_from(first);
+                    self.offer_all(run).into_iter().map(Deferred::Commit).collect()
                 }
-                Deferred::Abort(namespace, id, waiter) => self.offer_abort(namespace, id, waiter),
-                Deferred::Fence(namespace, id, waiter) => self.offer_fence(namespace, id, waiter),
+                Deferred::Abort(namespace, id, waiter) => Vec::from_iter(self.offer_abort(namespace, id, waiter)),
+                Deferred::Fence(namespace, id, waiter) => Vec::from_iter(self.offer_fence(namespace, id, waiter)),
             };
-            if let Some(item) = left {
-                return self.backlog.put_back(item);
+            if !rest.is_empty() {
+                return rest.into_iter().rev().for_each(|item| self.backlog.put_back(item));
             }
         }
+    }
+
+    /// Takes more commits that wait, so that their rows can be prefetched. No more than the open batch has room for: what
+    /// is put back would confuse the turns.
+    fn run_from(&mut self, first: Commit<W::Item>) -> Vec<Commit<W::Item>> {
+        let mut room = self.batcher.room().saturating_sub(first.txn.memory_bytes());
+        let mut run = core::mem::take(&mut self.spare_commits);
+        run.push(first);
+        while run.len() < RUN
+            && let Some(Deferred::Commit(next)) = self.backlog.peek()
+            && let Some(left) = room.checked_sub(next.txn.memory_bytes())
+            && let Some(Deferred::Commit(next)) = self.backlog.take()
+        {
+            room = left;
+            run.push(next);
+        }
+        run
     }
 
     /// Adds a transaction to the open batch; returns it if the batch is full.

@@ -151,8 +151,8 @@ impl ProblemResponse {
                 let detail = format!(
                     "the embedded stores of this namespace take {stored} bytes, this request may add {new}, and {max} are \
                      allowed: delete rows, or have an operator raise the bound. Transactions that only delete are accepted; the \
-                     room returns once the stores are compacted, seconds after an eighth of a store's rows were deleted, later \
-                     after fewer"
+                     room returns once the stores are compacted: soon after an eighth of a store's rows were deleted, later after \
+                     fewer"
                 );
                 ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "stored_bytes_exceeded", detail)
             }

@@ -44,7 +44,7 @@ const IMAGE_EVERY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// A node that comes back decides as much between two polls of its peers, in a tenth of a second.
 const UNDECIDED_BYTES_MAX: usize = 32 << 20;
 /// Maximum size of a batch, unless it is a single transaction.
-const BATCH_BYTES_MAX: usize = 1024 * 1024;
+pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// A recovered member before its threads start.
 pub struct RecoveredMember {

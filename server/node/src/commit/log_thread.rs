@@ -263,9 +263,9 @@ fn carry_out(
                 ask_lagging(&writer.log, below, &applied, context);
             }
             match truncate(&mut writer.log, below, &applied, images, context) {
-                Err(LogError::Io { reason }) => {
-                    // The log is intact, only longer than necessary.
-                    tracing::error!(reason, "the log was not truncated; retrying with the next image");
+                Err(error @ (LogError::Io { .. } | LogError::Damaged { .. })) => {
+                    // Nothing was removed. A damaged old part concerns only those who read it.
+                    tracing::error!(%error, "the log was not truncated; retrying with the next image");
                 }
                 done => return done,
             }

@@ -273,7 +273,7 @@ impl NodeService {
             Err(error @ (AttachRefusal::Foreign { .. } | AttachRefusal::Refused(_))) => {
                 return Err(mistake("storage_refuses", error.to_string()));
             }
-            Err(error @ AttachRefusal::Unreachable(_)) => {
+            Err(error @ (AttachRefusal::Unreachable(_) | AttachRefusal::Log(_))) => {
                 return Err(ServiceError::Unavailable { detail: error.to_string() });
             }
         }

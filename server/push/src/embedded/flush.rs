@@ -13,6 +13,9 @@ pub(super) const ROOM_WAIT_MAX: Duration = Duration::from_secs(30);
 /// every row is in the log.
 const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// A merge that may free an eighth of a store waits for this part of the pause between merges.
+const WORTHWHILE_SOONER: u32 = 16;
+
 /// State of the flush thread.
 #[derive(Default)]
 pub(super) struct Work {
@@ -56,8 +59,8 @@ impl EmbeddedStore {
     }
 
     /// Begins to flush all rows in memory and to merge all runs into one, which frees the room of deleted and replaced
-    /// rows. Does nothing if nothing has changed since the last such merge, or if little has and that merge ended less than
-    /// `pause` ago. Does not wait for the merge, but may wait for the disk.
+    /// rows. Does nothing if nothing has changed since the last such merge, if that merge ended less than `pause` ago, a
+    /// sixteenth of it if much has changed, or while epochs are being applied. Does not wait for the merge.
     ///
     /// # Errors
     /// See [`EmbeddedError`].
@@ -66,16 +69,18 @@ impl EmbeddedStore {
         let newer = {
             let recent = self.shared.recent.read();
             // Without runs, only the deleted rows themselves are superfluous.
-            if oldest == 0 { recent.deleted() } else { newer + recent.len() }
+            if self.shared.runs.is_empty() { recent.deleted() } else { newer + recent.len() }
         };
         {
             let work = self.shared.work.lock();
+            let pause = if worth_compacting(newer, oldest) { pause / WORTHWHILE_SOONER } else { pause };
             let rested = work.compacted.is_none_or(|at| at.elapsed() >= pause);
-            if work.compaction_due || work.compacting || !(worth_compacting(newer, oldest) || rested && newer > 0) {
+            if work.compaction_due || work.compacting || !rested || newer == 0 {
                 return Ok(());
             }
         }
-        let _no_epoch = self.applier.lock();
+        // While epochs are being applied, perhaps waiting for the disk, the next attempt is soon enough.
+        let Some(_no_epoch) = self.applier.try_lock() else { return Ok(()) };
         self.shared.work.lock().compaction_due = true;
         self.shared.begin_flush()
     }

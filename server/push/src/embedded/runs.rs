@@ -37,6 +37,9 @@ use merge::worth_merging;
 use run::{Cursor, Run};
 use writer::RunWriter;
 
+/// Rows that a merge leaves out before it looks whether it must stop, or rows must be flushed.
+const LEFT_OUT_MAX: u32 = 64;
+
 /// The flushed rows of a store, for one writer and any number of readers.
 pub(super) struct Runs {
     dir: PathBuf,
@@ -169,9 +172,13 @@ impl Runs {
         let failed = |error| EmbeddedError::io(&self.dir, error);
         let rows_max = merged.iter().map(|run| run.rows).sum();
         let mut writer = RunWriter::create(&self.dir, self.next_number(), rows_max).map_err(failed)?;
+        let mut left_out = 0_u32;
         while let Some(entry) = merge.entry() {
-            let written = (entry.row.is_some() || !to_the_oldest) && writer.push(&entry).map_err(failed)?;
-            if written {
+            let is_kept = entry.row.is_some() || !to_the_oldest;
+            left_out += u32::from(!is_kept);
+            let written = is_kept && writer.push(&entry).map_err(failed)?;
+            if written || left_out == LEFT_OUT_MAX {
+                left_out = 0;
                 if stop.load(Ordering::Relaxed) {
                     return Ok(Finished::Stopped);
                 }
