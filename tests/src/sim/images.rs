@@ -62,6 +62,8 @@ impl World {
             let upto = spare.min(included).min(kept);
             if upto > 0 {
                 self.report.compactions += 1;
+                let compacted = self.compacted.entry(group).or_default();
+                *compacted = upto.max(*compacted);
                 self.step(node, Input::Compact { group, upto })?;
             }
         }
@@ -80,9 +82,11 @@ impl World {
     /// Stops a process that lacks entries of a group up to `at_least`, and adds another machine's image to its log. The
     /// process starts again later; if no image includes the entries, it gets here again.
     pub(super) fn copy_image(&mut self, node: u16, group: GroupId, at_least: EntryId) -> Result<(), String> {
-        // A leader that started from a copied image never had the entries that others may need.
-        if !self.forgets && node <= self.nodes.founders && self.report.copied_images == 0 {
-            return Err(format!("node {node} needs an image of group {}, but nothing was compacted", group.node));
+        // A leader that started from an image, a copied one or its own, may never have had the entries that others need.
+        let compacted = self.compacted.get(&group).copied().unwrap_or_default();
+        if !self.forgets && node <= self.nodes.founders && at_least.index <= compacted {
+            let upto = at_least.index;
+            return Err(format!("node {node} lacks entries of group {} up to {upto}, which it had", group.node));
         }
         let forgets = self.planted == Some(Planted::CopyForgetsVotes);
         let mut needed: BTreeMap<_, _> = self.member(node).ok_or("it runs")?.compacted().collect();

@@ -163,6 +163,8 @@ pub(super) struct World {
     pub(super) slow_disks: bool,
     /// Logs are compacted without regard to machines that are away.
     pub(super) forgets: bool,
+    /// The last entry of each group that a machine was told to compact.
+    pub(super) compacted: BTreeMap<GroupId, u64>,
     /// When an entry was last written.
     pub(super) appended_us: u64,
     pub(super) changes: Changes,
@@ -223,6 +225,7 @@ impl World {
             bridged: None,
             slow_disks: false,
             forgets: run.faults.only().is_none() && run.seed.is_multiple_of(3) && !is_one_to_diverge,
+            compacted: BTreeMap::new(),
             appended_us: 0,
             changes: Changes::default(),
             nodes: Nodes::founded(machines),
