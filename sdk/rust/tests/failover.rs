@@ -392,7 +392,8 @@ async fn a_log_reader_at_its_quota_stays_at_its_endpoint() {
             "version": "5", "txn_id": "x", "writes": [] })
     };
     let first = Endpoint::start(move |_, _, before| {
-        let full = json!({ "type": "t", "title": "t", "status": 429, "code": "quota_exceeded", "retryable": true });
+        let mut full = problem(429, "quota_exceeded");
+        full["retryable"] = json!(true);
         match before {
             0 => Reply::Lines(vec![
                 record(1),

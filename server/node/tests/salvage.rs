@@ -11,7 +11,9 @@ use support::{Node, eventually};
 /// Commits rows `from..to` and returns when they are acknowledged.
 fn commit(node: &Node, from: u32, to: u32) {
     for n in from..to {
-        let body = json!({"writes": [{"op": "put", "store": "kv", "key": format!("k{n}"), "value": n}]});
+        // Once it is applied, a stopping node writes it to the store's disk as well.
+        let writes = json!([{"op": "put", "store": "kv", "key": format!("k{n}"), "value": n}]);
+        let body = json!({"writes": writes, "ack": "applied"});
         let answer = node.try_post(&format!("/v1/txns/{}/commit", support::new_id()), &body).expect("an answer");
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
