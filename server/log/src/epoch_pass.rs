@@ -49,8 +49,8 @@ impl LogReader {
 impl EpochPass<'_> {
     /// Returns the next epoch of the store. Returns `None` at the end of the pass, which is not necessarily the end of
     /// the store's log: a pass also ends after a long run of other stores' epochs, because [`LogReader::locate`] finds
-    /// the next position faster, and at an epoch that is truncated meanwhile. If whole segments are truncated, it continues
-    /// with the first epoch after them, so the caller must check that the store's positions follow on.
+    /// the next position faster. Where the log is truncated, also meanwhile, it continues with the first epoch that is
+    /// whole, so the caller must check that the store's positions follow on.
     ///
     /// # Errors
     /// [`LogError::Damaged`].
@@ -69,8 +69,10 @@ impl EpochPass<'_> {
             self.without = 0;
             let (entries, records) = (&mut self.entries, &mut self.records);
             let mut read = |kind, index| if kind == Kind::Entry { entries.read(index) } else { records.read(index) };
-            // If its records are gone, the epochs up to here have been truncated: later ones would leave a gap.
-            return self.reader.epoch_of(outcome, &mut read);
+            // The records of the first outcomes may be truncated.
+            if let Some(epoch) = self.reader.epoch_of(outcome, &mut read)? {
+                return Ok(Some(epoch));
+            }
         }
         Ok(None)
     }

@@ -115,11 +115,12 @@ impl ImageWriter {
         self.kept.lock().last().map(|epoch| (*epoch, self.path(*epoch)))
     }
 
-    /// Returns the epoch of the older of two images: everything above it must stay in the log, in case the newer one
-    /// proves unreadable. `None` if there are fewer.
-    pub(crate) fn oldest(&self) -> Option<Epoch> {
+    /// Returns the epoch above which everything must stay in the log, in case the newest image proves unreadable: that of
+    /// the older of two images, 0 if there is only one. `None` without an image.
+    pub(crate) fn covered(&self) -> Option<Epoch> {
         let kept = self.kept.lock();
-        kept.len().checked_sub(GENERATIONS).map(|oldest| kept[oldest])
+        let oldest = kept.first().copied()?;
+        Some(if kept.len() < GENERATIONS { Epoch(0) } else { oldest })
     }
 
     /// Returns the newest readable image, and the faults of newer ones.

@@ -231,7 +231,7 @@ impl DiskLog {
     pub fn held_back_below(&self, quota: HoldBack) -> Epoch {
         let limits = Limits { age_ms: quota.age_ms, bytes: quota.bytes };
         let kept = self.shared.index.read().retention.keep_from(limits);
-        self.images.oldest().map_or(Epoch(0), |covered| covered.min(kept))
+        self.images.covered().map_or(Epoch(0), |covered| covered.min(kept))
     }
 
     fn mark(&self) -> Mark {
@@ -311,7 +311,7 @@ impl DurableLog for DiskLog {
     }
 
     fn truncate(&mut self, below: Epoch) -> Result<(), LogError> {
-        let Some(covered) = self.images.oldest() else { return Ok(()) };
+        let Some(covered) = self.images.covered() else { return Ok(()) };
         let keep_from = self.shared.index.read().retention.keep_from(self.limits);
         let below = below.min(covered).min(keep_from);
         let retained = self.segments.tail().saturating_sub(self.limits.bytes);
