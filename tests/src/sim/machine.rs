@@ -39,8 +39,6 @@ const UNDECIDED_BYTES_MAX: usize = 2_000;
 pub const LOG_DIR: &str = "/data/tribunal/log";
 /// Time that the other nodes wait for a group whose leader is alive.
 const TAKE_OVER_AFTER: Duration = Duration::from_millis(700);
-/// The node whose batches are full with a few items, and their size in bytes: the rest waits for the next batch.
-const SMALL_BATCHES: (u16, usize) = (2, 1_000);
 
 /// The member on a machine.
 pub type SimMember = Member<Numbered, MachinePolicies, Inline, SimLog>;
@@ -298,7 +296,7 @@ impl Machine {
                 quota: "nothing".into(),
                 in_flight_max: 4,
                 pause_min: Duration::from_millis(1),
-                batch_bytes_max: if self.node == SMALL_BATCHES.0 { SMALL_BATCHES.1 } else { 1024 * 1024 },
+                batch_bytes_max: 1024 * 1024,
                 take_over_after: Some(TAKE_OVER_AFTER),
             },
         }
