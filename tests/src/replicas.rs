@@ -171,7 +171,7 @@ impl Cluster {
                     quota: "nothing".into(),
                     in_flight_max: history.in_flight_max,
                     pause_min: Duration::from_millis(if history.in_flight_max > 1 { 1 } else { 0 }),
-                    // Some nodes fill their batches with a few items: the rest waits for the next one.
+                    // A few items fill the batches of one node: the others wait for the next one.
                     batch_bytes_max: if node == 2 { 600 } else { 100_000 },
                     take_over_after: Some(TAKE_OVER_AFTER),
                 },

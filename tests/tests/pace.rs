@@ -1,5 +1,6 @@
 //! When a replica seals while an earlier batch of its own waits for the other nodes: new items queue for a while,
-//! unless other nodes need the epoch. And after how many epochs it takes a state image, however little they contained.
+//! unless other nodes need the epoch. How tenants share batches that are full. And after how many epochs a replica takes a
+//! state image, however little they contained.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,6 +27,8 @@ struct Played {
     now: Now,
     ids: u8,
     images: u32,
+    /// The number of items that were answered without an epoch.
+    answered: u32,
     /// The replies to clients waiting for decided items.
     answers: Vec<(u64, Answer)>,
 }
@@ -64,7 +67,7 @@ impl Played {
             },
         };
         let now = Now { monotonic: Duration::from_secs(1), unix_us: 1_000_000 };
-        Played { replica: Replica::new(start, now), now, ids: 0, images: 0, answers: Vec::new() }
+        Played { replica: Replica::new(start, now), now, ids: 0, images: 0, answered: 0, answers: Vec::new() }
     }
 
     /// Delivers an event; returns the proposed batches.
@@ -75,6 +78,7 @@ impl Played {
             match effect {
                 Effect::Append(batch) => proposed.push(batch),
                 Effect::Image { .. } => self.images += 1,
+                Effect::Answer(..) => self.answered += 1,
                 Effect::Decided(decided) => {
                     let DecidedEpoch { outcome, own, .. } = *decided;
                     let own = own.map(|own| (own.items, own.places));
@@ -253,6 +257,11 @@ fn a_tenants_commit_does_not_wait_for_all_commits_of_another_one() {
         order.extend(batch.txns.iter().filter(|txn| txn.namespace == NamespaceId(2)).map(|txn| txn.id));
         proposed.extend(played.agreed(&batch));
     }
+    // While others wait, a decided id is answered at once all the same.
+    played.step(Event::Commits((0..20).map(|n| commit(3, 2_000 + n, BATCH_BYTES_MAX / 10)).collect()));
+    let before = played.answered;
+    played.step(Event::Abort(NamespaceId(2), id, 1_003));
+    assert_eq!(played.answered, before + 1);
     order.retain(|of| played.replica.known(NamespaceId(1), *of) != KnownNow::Unknown);
     assert!(order.len() == 100 && order.is_sorted(), "the commits of one tenant keep their order");
 }

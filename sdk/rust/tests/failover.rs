@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use endpoints::{
     Endpoint, Reply, assert_committed, client, committed, kind_of, options, prepared, problem, refused, works,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tribunal_client::{BeginOptions, Client, ClientOptions, Error, Lsn, Outcome, RowRead};
 
@@ -364,12 +364,13 @@ async fn a_line_that_was_not_taken_in_goes_to_the_next_endpoint() {
     assert_eq!(first.asked(), second.asked(), "the same line");
 }
 
+fn record(lsn: u64) -> Value {
+    json!({ "store": "kv", "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "epoch": "9", "csn": "1",
+        "version": "5", "txn_id": "x", "writes": [] })
+}
+
 #[tokio::test]
 async fn a_log_reader_continues_at_its_position_on_another_endpoint() {
-    let record = |lsn: u64| {
-        json!({ "store": "kv", "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "epoch": "9", "csn": "1",
-            "version": "5", "txn_id": "x", "writes": [] })
-    };
     let first = Endpoint::start(move |_, _, _| {
         Reply::Lines(vec![record(1), record(2), json!({ "event": "end", "reason": "stopping", "next": "2" })])
     })
@@ -387,10 +388,6 @@ async fn a_log_reader_continues_at_its_position_on_another_endpoint() {
 
 #[tokio::test]
 async fn a_log_reader_at_its_quota_stays_at_its_endpoint() {
-    let record = |lsn: u64| {
-        json!({ "store": "kv", "lsn": lsn.to_string(), "prev_lsn": (lsn - 1).to_string(), "epoch": "9", "csn": "1",
-            "version": "5", "txn_id": "x", "writes": [] })
-    };
     let first = Endpoint::start(move |_, _, before| {
         let mut full = problem(429, "quota_exceeded");
         full["retryable"] = json!(true);

@@ -249,7 +249,7 @@ impl EmbeddedStore {
         match fs::read_to_string(dir.join(DAMAGED)) {
             Ok(text) => Some(text),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(format!("the note of a damage cannot be read: {error}")),
+            Err(error) => Some(format!("the note about its damage cannot be read: {error}")),
         }
     }
 

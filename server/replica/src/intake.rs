@@ -30,8 +30,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     pub(crate) fn commits(&mut self, mut commits: Vec<Commit<W::Item>>) {
         if self.backlog.is_empty() {
             let rest = self.offer_all(commits);
-            rest.into_iter().for_each(|commit| self.backlog.add(Deferred::Commit(commit)));
-            return;
+            return rest.into_iter().for_each(|commit| self.backlog.add(Deferred::Commit(commit)));
         }
         // The open batch is full, and nothing overtakes what waits.
         for Commit { txn, waiter } in commits.drain(..) {
@@ -81,8 +80,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                     let run = self.run_from(first);
                     self.offer_all(run).into_iter().map(Deferred::Commit).collect()
                 }
-                Deferred::Abort(namespace, id, waiter) => Vec::from_iter(self.offer_abort(namespace, id, waiter)),
-                Deferred::Fence(namespace, id, waiter) => Vec::from_iter(self.offer_fence(namespace, id, waiter)),
+                Deferred::Abort(namespace, id, waiter) => {
+                    Vec::from_iter(self.offer_abort(namespace, id, waiter, false))
+                }
+                Deferred::Fence(namespace, id, waiter) => {
+                    Vec::from_iter(self.offer_fence(namespace, id, waiter, false))
+                }
             };
             if !rest.is_empty() {
                 return rest.into_iter().rev().for_each(|item| self.backlog.put_back(item));
@@ -140,16 +143,19 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     pub(crate) fn abort(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) {
-        let left = if self.backlog.is_empty() {
-            self.offer_abort(namespace, id, waiter)
-        } else {
-            Some(Deferred::Abort(namespace, id, waiter))
-        };
+        let left = self.offer_abort(namespace, id, waiter, !self.backlog.is_empty());
         left.into_iter().for_each(|item| self.backlog.add(item));
     }
 
-    /// Adds an abort to the open batch, unless its id is known; returns it if the batch is full.
-    fn offer_abort(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) -> Option<Deferred<W::Item>> {
+    /// Answers an abort whose id is known, or adds it to the open batch; returns it if the batch is full, or if it `waits`
+    /// after other items.
+    fn offer_abort(
+        &mut self,
+        namespace: NamespaceId,
+        id: TxnId,
+        waiter: W::Item,
+        waits: bool,
+    ) -> Option<Deferred<W::Item>> {
         let known = match self.known(namespace, id) {
             KnownNow::InFlight => Some(Answer::InFlight),
             KnownNow::At(at) => Some(Answer::Stored(at)),
@@ -161,7 +167,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             return None;
         }
         let abort = EarlyAbort { id, body_hash: None, namespace, reason: Reason::ClientAbort, conflicts: Vec::new() };
-        if self.batcher.add_early_abort(abort).is_err() {
+        if waits || self.batcher.add_early_abort(abort).is_err() {
             return Some(Deferred::Abort(namespace, id, waiter));
         }
         self.in_flight.insert((namespace, id), None);
@@ -171,16 +177,19 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     }
 
     pub(crate) fn fence(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) {
-        let left = if self.backlog.is_empty() {
-            self.offer_fence(namespace, id, waiter)
-        } else {
-            Some(Deferred::Fence(namespace, id, waiter))
-        };
+        let left = self.offer_fence(namespace, id, waiter, !self.backlog.is_empty());
         left.into_iter().for_each(|item| self.backlog.add(item));
     }
 
-    /// Adds a fence to the open batch, unless its id is decided; returns it if the batch is full.
-    fn offer_fence(&mut self, namespace: NamespaceId, id: TxnId, waiter: W::Item) -> Option<Deferred<W::Item>> {
+    /// Answers a fence whose id is decided, or adds it to the open batch; returns it if the batch is full, or if it `waits`
+    /// after other items.
+    fn offer_fence(
+        &mut self,
+        namespace: NamespaceId,
+        id: TxnId,
+        waiter: W::Item,
+        waits: bool,
+    ) -> Option<Deferred<W::Item>> {
         let known = match self.known(namespace, id) {
             KnownNow::At(at) => Some(Answer::Stored(at)),
             KnownNow::Expired => Some(Answer::Expired),
@@ -191,7 +200,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             self.answer(waiter, known, None);
             return None;
         }
-        if self.batcher.fence(FenceItem { id, namespace }).is_err() {
+        if waits || self.batcher.fence(FenceItem { id, namespace }).is_err() {
             return Some(Deferred::Fence(namespace, id, waiter));
         }
         self.open.fences.push(waiter);
