@@ -239,6 +239,33 @@ fn ranges_of_one_request_are_cut_where_they_do_not_fit() {
 }
 
 /// For example after a backup was restored: nobody will ever decide the epoch that the token names.
+/// Nothing is acknowledged elsewhere, so nothing has to be waited for.
+#[test]
+fn a_fresh_read_of_a_single_node_needs_no_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The sequencer is busy with large transactions.
+        scope.spawn(|| {
+            let reads: Vec<Value> = (0..2_000).map(|n| json!({"store": "kv", "key": format!("row/{n}")})).collect();
+            while !done.load(Ordering::Relaxed) {
+                let busy = node.commit(&json!({"reads": reads, "writes": [put("kv", "busy", 1)]}));
+                assert_eq!(busy.status, 200, "{}", busy.body);
+            }
+        });
+        for n in 0..200 {
+            let verdict = node.commit(&json!({"writes": [put("kv", "mine", n)]})).body;
+            let row = node.get("/v1/stores/kv/rows/mine?consistency=fresh&wait_ms=0");
+            assert_eq!((row.status, &row.body["value"]), (200, &json!(n)), "{}", row.body);
+            let begun = node.post("/v1/txns", &json!({"stores": ["kv"], "consistency": "fresh", "wait_ms": 0}));
+            assert_eq!(begun.status, 201, "{}", begun.body);
+            assert!(number(&begun.body["snapshots"]["kv"]) >= number(&verdict["epoch"]), "{}", begun.body);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn a_session_that_is_ahead_of_the_only_node_is_refused_at_once() {
     let dir = tempfile::tempdir().unwrap();

@@ -41,12 +41,14 @@ impl CatchUp {
 impl NodeService {
     /// Waits until everything that a request must include is visible in all `stores`. Returns its deadline.
     pub(crate) async fn until_fresh(&self, stores: &[StoreId], freshness: Freshness) -> Result<Instant, ServiceError> {
-        let until = Instant::now() + Duration::from_millis(freshness.wait_ms.min(limits::WAIT_MS_MAX));
+        let wait_ms = freshness.wait_ms.min(limits::WAIT_MS_MAX);
+        let until = Instant::now() + Duration::from_millis(wait_ms);
         let mut session = freshness.session;
         if freshness.fresh {
             let unknown = |reason| ServiceError::Unavailable {
                 detail: format!(
-                    "this node cannot tell what was acknowledged elsewhere: {reason}. Or omit `consistency: fresh`"
+                    "this node could not learn within {wait_ms} ms (`wait_ms`) what was acknowledged elsewhere: {reason}. Or omit \
+                     `consistency: fresh`"
                 ),
             };
             let acknowledged = self.acknowledged(until).await.map_err(unknown)?;
@@ -118,10 +120,14 @@ impl NodeService {
     /// # Errors
     /// The reason why that epoch is unknown.
     pub(crate) async fn acknowledged(&self, until: Instant) -> Result<Epoch, String> {
-        let (reply, answer) = oneshot::channel();
-        self.send(Message::Fresh(reply)).map_err(|_| "the node is stopping".to_owned())?;
         let metrics = &self.shared.metrics.cluster;
         metrics.fresh_reads.inc();
+        if self.joined.is_none() {
+            // An epoch is published before its transactions are acknowledged.
+            return Ok(self.shared.progress.last());
+        }
+        let (reply, answer) = oneshot::channel();
+        self.send(Message::Fresh(reply)).map_err(|_| "the node is stopping".to_owned())?;
         match timeout_at(until.into(), answer).await {
             Ok(Ok(Some(epoch))) => {
                 self.catch_up.since_start.store(true, Ordering::Release);

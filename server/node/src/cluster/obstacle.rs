@@ -91,7 +91,9 @@ pub fn obstacle(cluster: &ClusterView) -> String {
             "node {leader} leads the log of this node at present, and gives it back within seconds. Send the request again, \
              here or to another node"
         ),
-        Some(_) if *takes_commits => "the leader of a log has just changed. Send the request again".into(),
+        Some(_) if *takes_commits => {
+            "the other nodes have not replied, or the leader of a log has just changed. Send the request again".into()
+        }
         _ => {
             let others = nodes.iter().filter(|other| other.node != *node && other.connected);
             let overdue = others.filter_map(|other| {
