@@ -93,6 +93,7 @@ fn many_seeds_keep_all_promises() {
     assert!(truncated * 2 >= reports.len(), "in {truncated} runs some log is truncated");
     let copied = reports.iter().map(|report| report.copied_images).sum::<u64>();
     assert!(copied >= 100, "{copied} images were copied from another machine");
+    assert!(reports.iter().any(|report| report.wanted_images > 0), "every copy finds an image that helps");
     let members = |of: fn(&MembersReport) -> u64| reports.iter().map(|report| of(&report.members)).sum::<u64>();
     let (admitted, joined, removed) = (members(|m| m.admitted), members(|m| m.joined), members(|m| m.removed));
     // All other admitted nodes are removed before they join; otherwise the run does not come to rest.

@@ -184,6 +184,16 @@ pub fn add_image(files: &Arc<dyn Files>, dir: &Path, image: &StateImage) -> Resu
     ImageWriter::open(files, dir)?.write(image)
 }
 
+/// Returns the epoch of the newest image in the log in `dir`; `None` without one.
+///
+/// # Errors
+/// [`LogError::Locked`] if the log is open; [`LogError::Io`].
+pub fn newest_image(files: &Arc<dyn Files>, dir: &Path) -> Result<Option<Epoch>, LogError> {
+    files::create_directory(&**files, dir)?;
+    let _lock = files.lock(dir)?;
+    Ok(ImageWriter::open(files, dir)?.newest().map(|(epoch, _)| epoch))
+}
+
 fn load(files: &dyn Files, path: &Path) -> Result<StateImage, String> {
     let file = files.open(path, OpenMode::Read).map_err(|e| e.to_string())?;
     let mut file = BufReader::with_capacity(1 << 20, Stream::new(file));

@@ -298,7 +298,9 @@ impl Base<'_> {
         outlets: &Outlets,
         replicated: &ReplicatedState,
     ) -> Result<Cluster, String> {
-        let offers = Offers::new(images, Arc::clone(&outlets.pushes));
+        let messages = self.messages.clone();
+        let take_image = Box::new(move || drop(messages.send(Message::TakeImage)));
+        let offers = Offers::new(images, Arc::clone(&outlets.pushes), take_image);
         let announced = Arc::new(AnnouncedPlugins::new(replicated));
         let transfers = Transfers::new(self.runtime.clone());
         transfers.serve(Arc::clone(&offers) as _);

@@ -144,6 +144,9 @@ pub enum Event<W: Waiters> {
     },
     /// No other event since the last one, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has come.
     Tick,
+    /// Another node needs a newer image than the last one: begin one after the epochs that are being decided, unless one
+    /// is being taken.
+    TakeImage,
     /// There is time to copy a slice of the image being taken.
     CopyImage,
     /// Take nothing new and finish the work in flight, proposals included. In a cluster, this takes a majority, which

@@ -316,6 +316,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.seal_idle_if_due();
                 self.seal_for_others();
             }
+            Event::TakeImage => self.image_due |= self.image.is_none(),
             Event::CopyImage => self.copy_image(),
             Event::Stop => {
                 self.stopping = Stopping::Finishing;

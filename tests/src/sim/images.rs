@@ -10,7 +10,7 @@ use std::path::Path;
 use tribunal_codec::{EntryId, GroupCursors};
 use tribunal_log::{DurableLog, add_image, read_image};
 use tribunal_member::{Input, groups_in, image_of};
-use tribunal_replica::CapturedImage;
+use tribunal_replica::{CapturedImage, Event};
 use tribunal_types::{Epoch, GroupId, StateImage};
 
 use crate::sim::machine::LOG_DIR;
@@ -80,7 +80,8 @@ impl World {
     }
 
     /// Stops a process that lacks entries of a group up to `at_least`, and adds another machine's image to its log. The
-    /// process starts again later; if no image includes the entries, it gets here again.
+    /// process starts again later; if no image includes the entries, or all are older than its own, from which it would
+    /// start, it gets here again: until then the others take new ones.
     pub(super) fn copy_image(&mut self, node: u16, group: GroupId, at_least: EntryId) -> Result<(), String> {
         // A leader that started from an image, a copied one or its own, may never have had the entries that others need.
         let compacted = self.compacted.get(&group).copied().unwrap_or_default();
@@ -91,7 +92,18 @@ impl World {
         let forgets = self.planted == Some(Planted::CopyForgetsVotes);
         let mut needed: BTreeMap<_, _> = self.member(node).ok_or("it runs")?.compacted().collect();
         needed.entry(group).and_modify(|index| *index = at_least.index.max(*index)).or_insert(at_least.index);
-        let image = (1..=self.machines.len() as u16).find_map(|other| self.newest_image(other, &needed));
+        let own = self.newest_image(node, &BTreeMap::new()).map_or(Epoch(0), |image| image.epoch);
+        let others = 1..=self.machines.len() as u16;
+        let mut images = others.clone().filter_map(|other| self.newest_image(other, &needed));
+        let image = images.find(|image| image.epoch >= own);
+        if image.is_none() {
+            self.report.wanted_images += 1;
+            for other in others.filter(|other| *other != node) {
+                if self.machine(other).process.is_some() {
+                    self.step(other, Input::Replica(Event::TakeImage))?;
+                }
+            }
+        }
         let machine = self.machine(node);
         machine.kill();
         if forgets {

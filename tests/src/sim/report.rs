@@ -38,6 +38,8 @@ pub struct Report {
     pub images: (u64, u64),
     /// Images that a machine copied from another one because it lacked entries.
     pub copied_images: u64,
+    /// Attempts to copy that found no image which would help, after which the other machines took new ones.
+    pub wanted_images: u64,
     /// Compactions of a group's entries.
     pub compactions: u64,
     /// Bytes of truncated segments.

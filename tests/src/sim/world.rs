@@ -1,6 +1,6 @@
 //! The simulated world: time, pending events, and the machines, clients and faults that they affect.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -599,11 +599,12 @@ impl World {
     /// # Errors
     /// If it does.
     pub(super) fn invariant_no_answer_from_a_minority(&self, node: u16, asked_us: u64) -> Result<(), String> {
-        let voters =
-            self.member(node).and_then(|member| member.members_of(GroupId::CONTROL)).map(|members| &members.voters);
+        let control = |member: &SimMember| member.members_of(GroupId::CONTROL).map(|members| members.voters.len());
+        let own = |member: &SimMember| member.voters().map(BTreeSet::len);
+        let is_alone = |member: &SimMember| control(member) == Some(1) || own(member) == Some(1);
         match self.cut_off.get(&node) {
-            // All others have left.
-            _ if voters.is_some_and(|voters| voters.len() == 1) => Ok(()),
+            // All others have left, or vote in the control group only so far.
+            _ if self.member(node).is_some_and(is_alone) => Ok(()),
             Some(since_us) if asked_us > *since_us => {
                 Err(format!("node {node} is cut off, and decides what arrived meanwhile"))
             }

@@ -65,6 +65,8 @@ pub enum Message {
         /// The store's name.
         store: String,
     },
+    /// Another node has copied the newest state image of this one, and needs a newer one.
+    TakeImage,
     /// The logs of these Raft groups may be compacted up to these entries.
     Compact(Vec<(GroupId, u64)>),
     /// Finish the epochs in flight and end.

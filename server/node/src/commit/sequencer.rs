@@ -252,6 +252,7 @@ impl Sequencer {
                 let LaggingPush { complaint, opens_at, needs_all } = (self.state.lagging)(store);
                 self.step(Event::OverQuota { store, bound, complaint, opens_at, needs_all });
             }
+            Message::TakeImage => self.step(Event::TakeImage),
             Message::Compact(groups) => {
                 groups.into_iter().for_each(|(group, upto)| self.bring(Input::Compact { group, upto }));
             }

@@ -39,6 +39,8 @@ struct Offer {
 pub struct Offers {
     images: ImageWriter,
     pushes: Arc<Pushes>,
+    /// Has this node take a new image.
+    take_image: Box<dyn Fn() + Send + Sync>,
     /// By copying node.
     open: Mutex<BTreeMap<NodeId, Offering>>,
     this: Weak<Offers>,
@@ -58,10 +60,10 @@ enum Stage {
 }
 
 impl Offers {
-    /// Offers nothing yet.
+    /// Offers nothing yet. `take_image` has this node take a new image, without waiting for it.
     #[must_use]
-    pub fn new(images: ImageWriter, pushes: Arc<Pushes>) -> Arc<Offers> {
-        Arc::new_cyclic(|this| Offers { this: this.clone(), images, pushes, open: Mutex::default() })
+    pub fn new(images: ImageWriter, pushes: Arc<Pushes>, take_image: Box<dyn Fn() + Send + Sync>) -> Arc<Offers> {
+        Arc::new_cyclic(|this| Offers { this: this.clone(), images, pushes, take_image, open: Mutex::default() })
     }
 
     /// Ends idle offers. Must be called periodically.
@@ -70,7 +72,9 @@ impl Offers {
     }
 
     /// Returns whether the offer of a copy is made. Starts to make it if there is none, replacing an earlier one to the
-    /// same node, but not before that one is prepared: at most one is in preparation for each node.
+    /// same node, but not before that one is prepared: at most one is in preparation for each node. A node that comes
+    /// again so soon could not use the image that it was offered. A node without commits takes none by itself, so it is
+    /// told to: the next copy has a newer one.
     fn is_made(&self, to: NodeId, copy: u64) -> Result<bool, String> {
         let mut open = self.open.lock();
         match open.get(&to).map(|offering| (&offering.stage, offering.copy == copy)) {
@@ -79,8 +83,11 @@ impl Offers {
             Some((Stage::Failed(reason), true)) => return Err(reason.clone()),
             Some((_, false)) | None => {}
         }
-        open.insert(to, Offering { copy, stage: Stage::Preparing });
+        let replaced = open.insert(to, Offering { copy, stage: Stage::Preparing });
         drop(open);
+        if replaced.is_some() {
+            (self.take_image)();
+        }
         let Some(this) = self.this.upgrade() else { return Ok(false) };
         let prepare = move || {
             let panicked = Stage::Failed("it panicked while it prepared its state".into());

@@ -11,17 +11,19 @@ use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::runtime::Handle;
+use tribunal_log::{Files, RealFiles, newest_image};
 use tribunal_member::{Frame, groups_in};
 use tribunal_peer::{Identity, PeerEvents, Peers, Received};
-use tribunal_types::{NodeId, StateImage};
+use tribunal_types::{Epoch, NodeId, StateImage};
 
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::incoming::Incoming;
-use crate::cluster::state_copy::listing::{Listing, MADE};
+use crate::cluster::state_copy::listing::{Listing, MADE, Place};
 use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::transfers::{InMemory, Transfers};
 use crate::cluster::{first_start, links};
+use crate::commit::recovery::log_dir;
 
 /// How long a member may take to flush its memory before it offers a copy.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -97,8 +99,10 @@ pub async fn copy_state(
     };
     let others = lag.others.keys().copied().filter(|node| Some(*node) != leader);
     let order: Vec<NodeId> = leader.into_iter().chain(others).collect();
+    let own =
+        newest_image(&(Arc::new(RealFiles) as Arc<dyn Files>), &log_dir(data)).map_err(|error| error.to_string())?;
     for from in &order {
-        match copy_from(&transfers, *from, data, lag).await {
+        match copy_from(&transfers, *from, data, lag, own.unwrap_or_default()).await {
             Ok(()) => break,
             Err(_) if events.removed.load(Ordering::Relaxed) => {
                 first_start::note_removed(data, membership)?;
@@ -116,7 +120,7 @@ pub async fn copy_state(
     Ok(())
 }
 
-async fn copy_from(transfers: &Transfers, from: NodeId, data: &Path, lag: &Lag) -> Result<(), String> {
+async fn copy_from(transfers: &Transfers, from: NodeId, data: &Path, lag: &Lag, own: Epoch) -> Result<(), String> {
     let copy = offered(transfers, from).await?;
     let listing = small(transfers, from, &Listing::name(copy)).await?;
     let listing = Listing::decode(&listing).map_err(|malformed| format!("the listing of node {from}: {malformed}"))?;
@@ -140,8 +144,12 @@ async fn copy_from(transfers: &Transfers, from: NodeId, data: &Path, lag: &Lag) 
             return Err(format!("file {number} of node {from} has {bytes} bytes, the listing says {}", listed.bytes));
         }
         file.sync()?;
+        if listed.place == Place::Image {
+            // Before the rows, which may be many.
+            let image = incoming.image()?;
+            check(&image, &listing, lag, own).map_err(|reason| format!("the image of node {from} {reason}"))?;
+        }
     }
-    check(&incoming.image()?, &listing, lag).map_err(|reason| format!("the image of node {from} {reason}"))?;
     incoming.complete()
 }
 
@@ -168,10 +176,14 @@ async fn small(transfers: &Transfers, from: NodeId, name: &str) -> Result<Vec<u8
     Ok(small.content)
 }
 
-/// Checks that an image meets this node's needs.
-fn check(image: &StateImage, listing: &Listing, lag: &Lag) -> Result<(), String> {
+/// Checks that an image meets this node's needs. `own` is the epoch of its own newest image.
+fn check(image: &StateImage, listing: &Listing, lag: &Lag, own: Epoch) -> Result<(), String> {
     if image.epoch != listing.epoch {
         return Err(format!("is of epoch {}, the listing says {}", image.epoch, listing.epoch));
+    }
+    // A node starts from its newest image.
+    if image.epoch < own {
+        return Err(format!("is of epoch {}, which is before this node's own of epoch {own}", image.epoch));
     }
     let groups = groups_in(image).map_err(|malformed| format!("cannot be used: {malformed}"))?;
     let lacking = match &lag.lacks {
@@ -194,7 +206,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use tribunal_log::{EntryId, GroupCursor, GroupCursors};
-    use tribunal_types::{Epoch, GroupId};
+    use tribunal_types::GroupId;
 
     use super::*;
 
@@ -214,13 +226,15 @@ mod tests {
         };
         let other = GroupId { node: NodeId(3), ..group };
         let listing = |epoch| Listing { epoch: Epoch(epoch), files: Vec::new() };
-        assert_eq!(check(&image(70), &listing(9), &lag), Ok(()));
-        assert!(check(&image(69), &listing(9), &lag).unwrap_err().contains("entry 70 is needed"));
-        assert!(check(&image(70), &listing(8), &lag).unwrap_err().contains("epoch 9"));
+        assert_eq!(check(&image(70), &listing(9), &lag, Epoch(9)), Ok(()));
+        assert!(check(&image(69), &listing(9), &lag, Epoch(9)).unwrap_err().contains("entry 70 is needed"));
+        let older = check(&image(70), &listing(9), &lag, Epoch(10)).unwrap_err();
+        assert!(older.contains("epoch 9, which is before this node's own of epoch 10"), "{older}");
+        assert!(check(&image(70), &listing(8), &lag, Epoch(9)).unwrap_err().contains("epoch 9"));
         let lag = Lag { compacted: BTreeMap::from([(other, 5)]), ..lag };
-        assert!(check(&image(70), &listing(9), &lag).unwrap_err().contains("entry 5 is needed"));
+        assert!(check(&image(70), &listing(9), &lag, Epoch(9)).unwrap_err().contains("entry 5 is needed"));
         let lag = Lag { lacks: Lacks::Rows { store: "kv".into() }, compacted: BTreeMap::from([(group, 60)]), ..lag };
-        assert_eq!(check(&image(60), &listing(9), &lag), Ok(()), "all entries that its log has no more");
-        assert!(check(&image(59), &listing(9), &lag).unwrap_err().contains("entry 60 is needed"));
+        assert_eq!(check(&image(60), &listing(9), &lag, Epoch(9)), Ok(()), "all entries that its log has no more");
+        assert!(check(&image(59), &listing(9), &lag, Epoch(9)).unwrap_err().contains("entry 60 is needed"));
     }
 }
