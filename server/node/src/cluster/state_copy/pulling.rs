@@ -181,8 +181,8 @@ fn check(image: &StateImage, listing: &Listing, lag: &Lag, own: Epoch) -> Result
     if image.epoch != listing.epoch {
         return Err(format!("is of epoch {}, the listing says {}", image.epoch, listing.epoch));
     }
-    // A node starts from its newest image.
-    if image.epoch < own {
+    // A node starts from its newest image, so an older one gives it no entries. Rows are copied with any image.
+    if image.epoch < own && matches!(lag.lacks, Lacks::Entries { .. }) {
         return Err(format!("is of epoch {}, which is before this node's own of epoch {own}", image.epoch));
     }
     let groups = groups_in(image).map_err(|malformed| format!("cannot be used: {malformed}"))?;
@@ -235,6 +235,7 @@ mod tests {
         assert!(check(&image(70), &listing(9), &lag, Epoch(9)).unwrap_err().contains("entry 5 is needed"));
         let lag = Lag { lacks: Lacks::Rows { store: "kv".into() }, compacted: BTreeMap::from([(group, 60)]), ..lag };
         assert_eq!(check(&image(60), &listing(9), &lag, Epoch(9)), Ok(()), "all entries that its log has no more");
+        assert_eq!(check(&image(60), &listing(9), &lag, Epoch(10)), Ok(()), "the rows are as recent as they are");
         assert!(check(&image(59), &listing(9), &lag, Epoch(9)).unwrap_err().contains("entry 60 is needed"));
     }
 }
