@@ -65,7 +65,7 @@ pub struct RangeRead {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "acct/")]
     pub start: Option<String>,
-    /// End of the range, exclusive; the end of the store if absent.
+    /// End of the range, exclusive; the end of the store if absent or empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "acct0")]
     pub end: Option<String>,

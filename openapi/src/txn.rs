@@ -71,7 +71,8 @@ impl WriteOp {
 /// A request to begin a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BeginRequest {
-    /// Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not be more.
+    /// Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not
+    /// be more. A store whose storage is detached, or has not been reached since the node's start, is then left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 64, example = json!(["kv"]))]
     pub stores: Option<Vec<String>>,
@@ -170,7 +171,8 @@ pub struct Read {
     pub version: Option<String>,
 }
 
-/// A key range that the transaction scanned.
+/// A key range that the transaction scanned. A scan that stopped at a limit reports the range up to its last key and a
+/// zero byte (`end` is exclusive), so that only changes of what it has seen count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Range {
     /// The range's store.
@@ -184,7 +186,7 @@ pub struct Range {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub start_b64: Option<String>,
-    /// End of the range, exclusive; absent for the end of the store.
+    /// End of the range, exclusive; absent or empty for the end of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "acct0")]
     pub end: Option<String>,

@@ -4,6 +4,11 @@ use base64::DecodeError;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
+/// Start of a binary value as it is stored: a JSON object with the value in base64.
+pub(crate) const BINARY_OPEN: &str = "{\"$b64\":\"";
+/// End of a binary value as it is stored.
+pub(crate) const BINARY_CLOSE: &str = "\"}";
+
 /// Returns why [`BASE64`] cannot decode a text, for display.
 #[must_use]
 pub fn not_base64(error: DecodeError) -> &'static str {

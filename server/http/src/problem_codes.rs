@@ -13,7 +13,11 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("bad_session", 400, "the session token is not one that this service issued"),
     ("bad_txn_id", 400, "a transaction id is not a UUID of version 7"),
     ("bad_url", 400, "the URL of a webhook cannot be used; 422 if only a closer check finds that"),
-    ("body_incomplete", 400, "the connection was closed before the whole body had arrived"),
+    (
+        "body_incomplete",
+        400,
+        "the connection was closed before the whole body had arrived, or its framing is not that of HTTP",
+    ),
     ("duplicate_field", 400, "a field occurs twice in one object"),
     ("exclusive_fields", 400, "fields that exclude each other were sent together"),
     (
@@ -65,7 +69,11 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("unsupported_media_type", 415, "the body has a media type, or an encoding, that the route does not accept"),
     ("adaptor_invalid", 422, "the adaptor does not exist, or its configuration is wrong"),
     ("adaptor_omitted", 422, "the declaration would remove the store's adaptor without saying so"),
-    ("add_unsupported", 422, "`add` needs a store that applies records exactly once"),
+    (
+        "add_unsupported",
+        422,
+        "`add` needs a store that applies records exactly once, and whose values the service knows",
+    ),
     ("at_epoch_unsupported", 422, "an adaptor is deactivated at once, not at an epoch"),
     ("body_mismatch", 422, "the id was used with another body"),
     ("duplicate_row", 422, "a transaction reads or writes a row twice"),

@@ -17,8 +17,8 @@ use crate::near_routes::RoutePatterns;
 use crate::openapi_security;
 use crate::problem_codes;
 use crate::request::target;
-use crate::response::encoder_room;
 use crate::response::problem::ProblemResponse;
+use crate::response::{accepted_encodings, encoder_room};
 use crate::routes::{
     batch_commit, begin, cluster, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats,
     store_push, store_state, stores, stores_of_tenants, txn_status, versions, webhooks,
@@ -80,6 +80,7 @@ fn long_answers() -> OpenApiRouter<App> {
         .route("/", get(meta::root))
         .layer(axum::middleware::from_fn(encoder_room::reserve))
         .layer(CompressionLayer::new().compress_when(SizeAbove::new(encoder_room::COMPRESSED_BYTES_MIN).and(is_whole)))
+        .layer(axum::middleware::map_request(accepted_encodings::allow_identity))
 }
 
 /// Returns whether a response is available as a whole. Compressing a stream would hold back records.

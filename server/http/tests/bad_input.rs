@@ -161,6 +161,12 @@ async fn each_error_has_its_code_and_pointer() {
             "/writes/0/op",
         ),
         one(
+            json!({"writes": [{"op": "add", "store": "declared", "key": "a", "value": 5}]}),
+            422,
+            "add_unsupported",
+            "/writes/0/op",
+        ),
+        one(
             json!({"writes": [{"op": "add", "store": "kv", "key": "a", "value": 5, "or": "0"}]}),
             422,
             "not_an_integer",
@@ -401,7 +407,9 @@ async fn unknown_routes_methods_and_types_are_problems() {
     let plain = [("content-type", "text/plain")];
     check(client.call("POST", COMMIT, &plain, b"{}").await, 415, "unsupported_media_type");
     let latin = [("content-type", "application/json; charset=latin1")];
-    check(client.call("POST", COMMIT, &latin, b"{}").await, 415, "unsupported_media_type");
+    let refused = client.call("POST", COMMIT, &latin, b"{}").await;
+    assert!(refused.json()["detail"].as_str().is_some_and(|detail| detail.contains("charset")), "{:?}", refused.json());
+    check(refused, 415, "unsupported_media_type");
     let packed = [json, ("content-encoding", "gzip")];
     check(client.call("POST", COMMIT, &packed, b"{}").await, 415, "unsupported_media_type");
     check(client.get("/v1/log?store=nope").await, 404, "unknown_store");

@@ -325,6 +325,42 @@ fn a_record_that_a_storage_can_never_take_stops_its_push_alone_and_can_be_skippe
     assert_eq!(node.log_of("r").len(), 3, "it stays in the log");
 }
 
+/// The quickstart's Begin names no store.
+#[test]
+fn a_storage_that_is_away_or_stopped_holds_up_no_begin_that_names_no_store() {
+    let Some(mut redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    declare_redis(&node, &redis);
+    node.put("/v1/stores/kv", &json!({"adaptor": "kv"}));
+    put_applied(&node, "kv", "a", json!(1));
+    put_applied(&node, "r", "n", json!(5));
+    // A record that the storage can never take.
+    redis.call(&["DEL", "r/n"]);
+    redis.call(&["LPUSH", "r/n", "x"]);
+    let add = json!({"writes": [{"op": "add", "store": "r", "key": "n", "value": 1}]});
+    assert_eq!(node.commit(&add).body["status"], "committed");
+    let snapshots = |node: &Node| {
+        let begun = node.post("/v1/txns", &json!({"read": [{"store": "kv", "key": "a"}]}));
+        (begun.status == 201).then(|| begun.body["snapshots"].clone())
+    };
+    assert!(node.stop().success());
+    // Nothing has asked for the age of its records before.
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    let begun = eventually("a snapshot of both stores", || snapshots(&node).filter(|all| all["r"].is_string()));
+    assert!(begun["kv"].is_string(), "{begun}");
+    assert!(node.stop().success());
+
+    redis.kill();
+    let node = serve(dir.path(), 1 << 30, 1 << 30);
+    let begun = eventually("a snapshot of the other store", || snapshots(&node));
+    assert!(begun["kv"].is_string() && begun["r"].is_null(), "{begun}");
+    let named = node.post("/v1/txns", &json!({"stores": ["kv", "r"]}));
+    assert_eq!((named.status, &named.body["code"]), (503, &json!("store_lagging")), "{}", named.body);
+    redis.restart();
+    eventually("a snapshot of both stores", || snapshots(&node).filter(|all| all["r"].is_string()));
+}
+
 #[test]
 fn two_stores_with_the_same_prefix_are_told_apart() {
     let Some(redis) = Redis::start() else { return };

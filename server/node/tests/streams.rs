@@ -98,8 +98,50 @@ fn events_resume_behind_the_last_id() {
     assert_eq!(events(""), [1, 2, 3, 4, 5, 6]);
     assert_eq!(events("4"), [5, 6]);
     assert_eq!(events("6"), [] as [u64; 0]);
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).build().new_agent();
+    let past = agent.get(format!("{}/v1/log?store=kv", node.url)).header("accept", "text/event-stream");
+    let refused = past.header("last-event-id", "7").call().expect("an answer").into_body().read_to_string().unwrap();
+    assert!(refused.contains("position_beyond_head") && refused.contains("\"last-event-id:\""), "{refused}");
     let answer = node.get("/v1/log?store=kv&after=7");
     assert_eq!((answer.status, &answer.body["code"]), (422, &json!("position_beyond_head")), "{}", answer.body);
+}
+
+/// A pretty-printed value, and one that looks like records and events, were they on lines of their own.
+#[test]
+fn a_record_is_one_line_whatever_line_breaks_its_values_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let values = [
+        "{\n  \"balance\": 100,\r\n\t\"of\": [\r1]\n}",
+        "[\n{\"lsn\":\"9\",\"writes\":[]}\n,\n\n{\"event\":\"end\",\"next\":\"9\",\"reason\":\"limit\"}\n]",
+        "\"a\\nb\"",
+    ];
+    for (n, value) in values.iter().enumerate() {
+        let body = format!("{{\"writes\":[{{\"op\":\"put\",\"store\":\"kv\",\"key\":\"k{n}\",\"value\":{value}}}]}}");
+        let url = format!("{}/v1/txns/{}/commit", node.url, new_id());
+        let sent = ureq::post(url).content_type("application/json").send(&body).expect("a verdict");
+        assert_eq!(sent.status(), 200);
+    }
+    let meant: Vec<Value> = values.iter().map(|value| serde_json::from_str(value).expect("JSON")).collect();
+    let pages = node.log_of("kv");
+    let mut lines = Lines::ndjson(&node, "/v1/log?store=kv&wait_ms=0");
+    for (record, value) in pages.iter().zip(&meant) {
+        let line = lines.value().expect("a record");
+        assert_eq!((&line, &line["writes"][0]["value"]), (record, value));
+    }
+    assert_eq!(lines.value().expect("an end")["event"], "end");
+    let mut events = Lines::open(&node, "/v1/log?store=kv&wait_ms=0", &[("accept", "text/event-stream")]);
+    let data = std::iter::from_fn(|| events.text()).filter_map(|line| Some(line.strip_prefix("data: ")?.to_owned()));
+    let data: Vec<Value> = data.map(|text| serde_json::from_str(&text).expect("a whole record")).collect();
+    assert_eq!(data[..3], pages);
+    let mut state = Lines::ndjson(&node, "/v1/stores/kv/state");
+    let rows: Vec<Value> = std::iter::from_fn(|| state.value()).filter(|line| line["event"].is_null()).collect();
+    assert_eq!(rows.iter().map(|row| row["value"].clone()).collect::<Vec<_>>(), meant);
+    // Compares each record with its checksum.
+    let tail = ["log", "tail", "--json", "--url", &node.url];
+    let printed = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(tail).output().expect("runs");
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    assert_eq!(String::from_utf8_lossy(&printed.stdout).lines().count(), 3);
 }
 
 #[test]

@@ -26,6 +26,11 @@ pub trait StoreApi: Send + Sync {
     /// [`ServiceError::NotFound`].
     fn store_status(&self, store: StoreId) -> Result<StoreStatus, ServiceError>;
 
+    /// Returns whether a Begin that names no store leaves this one out, so that it does not block the others: the store
+    /// is detached, or its own storage has not been reached since the node's start, and its position is not known. Must
+    /// not block.
+    fn is_out_of_reach(&self, store: StoreId) -> bool;
+
     /// Resumes a store's push immediately if it has stopped or is backing off.
     ///
     /// # Errors

@@ -49,7 +49,8 @@ pub fn media_type(headers: &HeaderMap, accepted: &[MediaType]) -> Result<MediaTy
     let kind = accepted.iter().find(|kind| essence.trim().eq_ignore_ascii_case(names(kind)));
     match kind {
         Some(kind) if charset_ok => Ok(*kind),
-        _ => {
+        Some(_) => Err(refuse("the charset of content-type must be utf-8; omit it".to_owned())),
+        None => {
             let wanted: Vec<_> = accepted.iter().map(names).collect();
             Err(refuse(format!("content-type must be {}", wanted.join(" or "))))
         }
@@ -107,13 +108,22 @@ where
         Ok(Err(error)) => Err(ProblemResponse::new(
             StatusCode::BAD_REQUEST,
             "body_incomplete",
-            format!("the body is incomplete: {error}"),
+            format!("the body is incomplete or malformed: {}", root_cause(&*error)),
         )),
         Err(_) => {
             let detail = format!("the body did not arrive within {} ms", timeout.as_millis());
             Err(ProblemResponse::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", detail).retryable(None))
         }
     }
+}
+
+/// Returns the innermost cause of an error: the outer ones only tell that a body was being read.
+pub fn root_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause
 }
 
 /// Checks that a request with an empty body announces it. In HTTP/1.1, bytes after a head that does not announce a body

@@ -71,14 +71,18 @@ fn origin(parts: &Parts) -> u64 {
     xxh3_64_with_seed(name, u64::from(tenant(parts).0))
 }
 
-/// Returns the W3C `traceparent`, if it is one: version, 16-byte trace id, 8-byte parent id and flags in hex.
+/// Returns the W3C `traceparent`, if it is one: version, 16-byte trace id, 8-byte parent id and flags in hex. An id of
+/// zeros is invalid.
 fn traceparent(headers: &HeaderMap) -> Option<String> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let lengths = [2, 32, 16, 2];
     let mut fields = text.split('-');
     let well_formed = lengths.iter().all(|length| {
         fields.next().is_some_and(|field| {
-            field.len() == *length && field.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+            let is_id = *length > 2;
+            field.len() == *length
+                && field.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+                && !(is_id && field.bytes().all(|b| b == b'0'))
         })
     });
     (well_formed && fields.next().is_none() && !text.starts_with("ff")).then(|| text.to_owned())
@@ -115,7 +119,14 @@ mod tests {
         };
         let good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         assert_eq!(of(good).as_deref(), Some(good));
-        for bad in ["", "00", "00-xyz", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"] {
+        for bad in [
+            "",
+            "00",
+            "00-xyz",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+        ] {
             assert_eq!(of(bad), None, "{bad}");
         }
     }

@@ -15,7 +15,7 @@ use tribunal_types::{
     TxnRequest, Version, Write, WriteKind,
 };
 
-use crate::binary::{BASE64, not_base64};
+use crate::binary::{BASE64, BINARY_CLOSE, BINARY_OPEN, not_base64};
 use crate::request::body_hash::body_hash;
 use crate::request::caller::CallerContext;
 use crate::request::json::{
@@ -342,6 +342,10 @@ impl<'c> Draft<'c> {
         if kind == Some(WriteKind::Add) && spec.is_some_and(|spec| !spec.transactional) {
             let detail = "this store does not apply records exactly once, so it takes no add";
             self.errors.add(Code::AddUnsupported, at.field("op"), detail);
+        } else if kind == Some(WriteKind::Add) && spec.is_some_and(|spec| spec.existence == Existence::Declared) {
+            let detail =
+                "the values of this store are unknown here (`existence: declared`), so it takes no add; put the sum";
+            self.errors.add(Code::AddUnsupported, at.field("op"), detail);
         }
         let start_len = op.or.map_or(0, |or| self.start(kind, or.json, value, at));
         if let Some(spec) = spec {
@@ -464,9 +468,15 @@ impl<'c> Draft<'c> {
                 return Span::default();
             }
         };
-        let json = format!("{{\"$b64\":\"{}\"}}", BASE64.encode(bytes));
+        let json = format!("{BINARY_OPEN}{}{BINARY_CLOSE}", BASE64.encode(bytes));
         if json.len() > VALUE_BYTES_MAX {
-            let detail = format!("{} bytes in base64, {VALUE_BYTES_MAX} is the limit", json.len());
+            // Four characters hold three bytes.
+            let bytes_max = (VALUE_BYTES_MAX - BINARY_OPEN.len() - BINARY_CLOSE.len()) / 4 * 3;
+            let detail = format!(
+                "{} bytes as it is stored, {BINARY_OPEN}...{BINARY_CLOSE}, and {VALUE_BYTES_MAX} is the limit: send at most \
+                 {bytes_max} bytes before encoding",
+                json.len()
+            );
             self.errors.add(Code::ValueTooLarge, at.field("value_b64"), detail);
         }
         Span::push(&mut self.txn.values, json.as_bytes())

@@ -1,5 +1,6 @@
 //! Output: decisions and records as JSON, problems, and bodies that are produced while they are sent.
 
+pub(crate) mod accepted_encodings;
 pub mod admitted_body;
 pub(crate) mod body_relay;
 pub(crate) mod encoder_room;

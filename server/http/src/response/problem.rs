@@ -26,13 +26,23 @@ pub struct ProblemResponse {
     pub body: Box<Problem>,
 }
 
+/// Returns the reason phrase of a status as in RFC 9110, section 15.
+fn title(status: StatusCode) -> &'static str {
+    match status {
+        // These have been renamed since RFC 7231.
+        StatusCode::PAYLOAD_TOO_LARGE => "Content Too Large",
+        StatusCode::UNPROCESSABLE_ENTITY => "Unprocessable Content",
+        _ => status.canonical_reason().unwrap_or("Error"),
+    }
+}
+
 impl ProblemResponse {
     /// Builds a problem that is permanent: the same request would get it again.
     #[must_use]
     pub fn new(status: StatusCode, code: &str, detail: impl Into<String>) -> Self {
         let problem = Problem {
             kind: "about:blank".to_owned(),
-            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            title: title(status).to_owned(),
             status: status.as_u16(),
             detail: detail.into(),
             code: code.to_owned(),

@@ -1,5 +1,6 @@
 //! Decisions and log records as JSON, written directly into a buffer: the other half of the hot path.
 
+use std::borrow::Cow;
 use std::str;
 
 use axum::http::HeaderValue;
@@ -9,14 +10,9 @@ use tribunal_types::{
     Conflict, OpKind, Reason, RecordBatch, RecordWrite, StoreId, StoreSnapshot, TxnId, Verdict, WriteKind,
 };
 
-use crate::binary::BASE64;
+use crate::binary::{BASE64, BINARY_CLOSE, BINARY_OPEN};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::{Catalog, Decided, LogPage, Phases, Session, TxnStatus};
-
-/// Start of a binary value in its log form.
-const BINARY_OPEN: &[u8] = b"{\"$b64\":\"";
-/// End of a binary value in its log form.
-const BINARY_CLOSE: &[u8] = b"\"}";
 
 /// Writes JSON objects and arrays, and inserts commas where needed.
 pub struct JsonWriter {
@@ -146,14 +142,15 @@ impl JsonWriter {
         }
     }
 
-    /// Writes a value from the log: as `value`, or as `value_b64` if it was posted in base64.
+    /// Writes a value from the log: as `value` on one line, or as `value_b64` if it was posted in base64.
     pub fn value_field(&mut self, value: &[u8]) {
-        let coded = value.strip_prefix(BINARY_OPEN).and_then(|rest| rest.strip_suffix(BINARY_CLOSE));
+        let coded =
+            value.strip_prefix(BINARY_OPEN.as_bytes()).and_then(|rest| rest.strip_suffix(BINARY_CLOSE.as_bytes()));
         match coded.and_then(|coded| str::from_utf8(coded).ok()).filter(|coded| BASE64.decode(coded).is_ok()) {
             Some(coded) => self.text_field("value_b64", coded),
             None => {
                 self.name("value");
-                self.raw(value);
+                self.raw(&on_one_line(value));
             }
         }
     }
@@ -174,6 +171,16 @@ impl JsonWriter {
         }
         self.close(b'}');
     }
+}
+
+/// Returns JSON text without line breaks: a value is posted as its client writes it, but a record, a row or an event is
+/// one line. In JSON, a line break can only be blank space between tokens; in a string it is escaped.
+fn on_one_line(json: &[u8]) -> Cow<'_, [u8]> {
+    let breaks = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    if !json.iter().any(breaks) {
+        return Cow::Borrowed(json);
+    }
+    json.iter().map(|byte| if breaks(byte) { b' ' } else { *byte }).collect::<Vec<u8>>().into()
 }
 
 /// Appends a decimal number. The formatting machinery takes several times as long.
@@ -405,6 +412,7 @@ pub fn record(json: &mut JsonWriter, batch: &RecordBatch, index: usize, store: &
     json.close(b'}');
 }
 
+/// Returns the checksum of a record as it is sent.
 fn record_checksum(batch: &RecordBatch, index: usize) -> RecordChecksum {
     let head = &batch.records[index];
     let mut hyphenated = [0; 36];
@@ -412,7 +420,7 @@ fn record_checksum(batch: &RecordBatch, index: usize) -> RecordChecksum {
     let mut sum = RecordChecksum::new([head.lsn.0, head.epoch.0, head.csn.0, head.version.bits()], id);
     for write in &batch.writes[batch.writes_of(index)] {
         let value = if write.kind == WriteKind::Delete { &[] } else { write.value.of(&batch.bytes) };
-        sum.write(write.kind.name(), write.key.of(&batch.bytes), value);
+        sum.write(write.kind.name(), write.key.of(&batch.bytes), &on_one_line(value));
     }
     sum
 }

@@ -21,7 +21,7 @@ use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, session_token};
 use crate::routes::rows::write_read;
-use tribunal_service::{Begin, Catalog, PushState, ReadQuery, Session};
+use tribunal_service::{Begin, Catalog, ReadQuery, Session};
 
 /// Begin: returns an id and snapshots to read at. Optional: a client may generate the id (UUIDv7) itself.
 ///
@@ -47,12 +47,11 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     let text = utf8(&bytes)?;
     let (mut asked, catalog) = app.known(|catalog| read(text, catalog, namespace)).await?;
     if asked.all_stores {
-        // The request names no store: an abandoned store must not block the other ones.
-        let given_up =
-            |id: &StoreId| app.service.stores.store_status(*id).is_ok_and(|at| at.push == PushState::Detached);
-        let attached: Vec<_> = asked.begin.stores.iter().filter(|id| !given_up(id)).copied().collect();
-        if !attached.is_empty() {
-            asked.begin.stores = attached;
+        // The request names no store: one that cannot be reached must not block the other ones.
+        let can_begin = |id: &&StoreId| !app.service.stores.is_out_of_reach(**id);
+        let within_reach: Vec<_> = asked.begin.stores.iter().filter(can_begin).copied().collect();
+        if !within_reach.is_empty() {
+            asked.begin.stores = within_reach;
         }
     }
     let query = asked.begin.read.clone();

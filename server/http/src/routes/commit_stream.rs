@@ -32,7 +32,7 @@ use crate::app::{App, Duplex, RouterOptions};
 use crate::authz::still_admitted;
 use crate::listener::fast_path::{SHORT_BYTES, StreamThreads};
 use crate::quota::Permit;
-use crate::request::body::{MediaType, media_type};
+use crate::request::body::{MediaType, media_type, root_cause};
 use crate::request::caller::caller;
 use crate::request::content_negotiation::Form;
 use crate::request::lines::{Line, LineReader};
@@ -214,7 +214,7 @@ impl CommitStream {
         match frame {
             Some(Ok(bytes)) => self.lines.push(bytes),
             Some(Err(error)) => {
-                let detail = format!("the request broke off after line {}: {error}", self.taken);
+                let detail = format!("the request broke off after line {}: {}", self.taken, root_cause(&*error));
                 let problem = ProblemResponse::new(StatusCode::BAD_REQUEST, "body_incomplete", detail);
                 self.fail(problem);
             }

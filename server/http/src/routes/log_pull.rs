@@ -91,7 +91,8 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
         let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };
         let records_max = limit.map(|limit| limit as u64);
         let stream = StreamQuery { from, name, form, records_max, idle: idle.map(Duration::from_millis), heartbeat };
-        return open(app.clone(), &parts, stream).await.map_err(|error| refused(error, &catalog, store));
+        let opened = open(app.clone(), &parts, stream).await;
+        return opened.map_err(|error| refused(named_by(last_event, error), &catalog, store));
     }
     let page = match LongPoll::answer(&parts, app.service.log.log_page(asked)).await {
         Some(page) => page,
@@ -111,6 +112,16 @@ fn heartbeat(query: &mut Query<'_>, max: Duration) -> Duration {
         query.error(Code::BadNumber, "heartbeat_ms", format!("must be {HEARTBEAT_MS_MIN} or more"));
     }
     Duration::from_millis(asked.min(max_ms))
+}
+
+/// Returns the error for a start position with the name of the header, if that gave it.
+fn named_by(last_event: Option<Lsn>, error: ServiceError) -> ServiceError {
+    match error {
+        ServiceError::ClientMistake { code, pointer, detail } if last_event.is_some() && pointer == "?after" => {
+            ServiceError::ClientMistake { code, pointer: format!("{LAST_EVENT_ID}:"), detail }
+        }
+        error => error,
+    }
 }
 
 fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {

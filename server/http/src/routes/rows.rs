@@ -75,7 +75,7 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
     params(
         ("store" = String, Path, description = "Name of the store"),
         ("start" = Option<String>, Query, nullable = false, description = "First key, percent-encoded; the beginning of the store if absent"),
-        ("end" = Option<String>, Query, nullable = false, description = "End of the range, exclusive; the end of the store if absent"),
+        ("end" = Option<String>, Query, nullable = false, description = "End of the range, exclusive; the end of the store if absent or empty"),
         ("limit" = Option<u32>, Query, nullable = false, minimum = 1, maximum = 10000, description = "Maximum number of rows; 100 if absent"),
         ("session" = Option<String>, Query, nullable = false, description = "Session token of an earlier response: wait until the store has applied what it covers"),
         ("consistency" = Option<Consistency>, Query, nullable = false, description = "What the rows must include: `session` if absent"),

@@ -51,7 +51,12 @@ pub async fn get_state(State(app): State<App>, request: Request) -> Result<Respo
             "read the store's own storage, which is at lsn or later; continue with the log after lsn",
             None,
         ),
-        StoreState::Log => ("log", 0, "the log is complete: pull it from the start", None),
+        StoreState::Log => (
+            "log",
+            0,
+            "the log is complete: pull it from the start; rows whose versions were imported are not in it, unless written since",
+            None,
+        ),
     };
     let mut head = JsonWriter::with_capacity(256);
     head.open(b'{');

@@ -318,6 +318,10 @@ impl StoreApi for FakeNode {
         Ok(StoreStatus { head: Lsn(3), acked: Lsn(2), lag_ms: 5, push: PushState::Running, ..StoreStatus::default() })
     }
 
+    fn is_out_of_reach(&self, _store: StoreId) -> bool {
+        false
+    }
+
     fn resume_push(&self, _store: StoreId) -> ServiceFuture<'_, ()> {
         soon(Ok(()))
     }

@@ -47,8 +47,8 @@ impl NodeService {
         if freshness.fresh {
             let unknown = |reason| ServiceError::Unavailable {
                 detail: format!(
-                    "this node could not learn within {wait_ms} ms (`wait_ms`) what was acknowledged elsewhere: {reason}. Or omit \
-                     `consistency: fresh`"
+                    "this node cannot tell{} what was acknowledged elsewhere: {reason}. Or omit `consistency: fresh`",
+                    if Instant::now() < until { String::new() } else { format!(" within {wait_ms} ms (`wait_ms`)") }
                 ),
             };
             let acknowledged = self.acknowledged(until).await.map_err(unknown)?;

@@ -40,7 +40,9 @@ impl NodeService {
             stored_bytes: self.pushes.stored_bytes_of_store(store),
             watermarks,
             lag_ms: shown_lag_ms(state, progress.acked >= head, push.lag_ms, || {
-                self.record_times.age_after(&self.records, store, progress.acked)
+                // Without a report of its storage, a push that retries has no position.
+                let is_known = progress.reported || state != PushState::BackingOff;
+                if is_known { self.record_times.age_after(&self.records, store, progress.acked) } else { 0 }
             }),
             push: state,
             last_error: push.last_error,
@@ -310,14 +312,16 @@ async fn attach_agreed(
 }
 
 /// Returns the lag of a push: 0 if and only if the storage has the whole log. `told_ms` is the push's own figure, which
-/// may predate that, especially another node's; `age_ms` is the age of the first record that the storage lacks.
+/// may predate that, especially another node's, and begins at its process' start; `age_ms` is the age of the first record
+/// that the storage lacks, as far as its position is known.
 fn shown_lag_ms(state: PushState, has_all: bool, told_ms: u64, age_ms: impl FnOnce() -> u64) -> u64 {
     match state {
         _ if has_all => 0,
         PushState::LogOnly => 0,
         // Nothing is pushed, so no push can report since when it lags.
         PushState::Stopped | PushState::Detached => age_ms().max(1),
-        PushState::Running | PushState::BackingOff | PushState::Damaged => told_ms.max(1),
+        PushState::BackingOff => age_ms().max(told_ms).max(1),
+        PushState::Running | PushState::Damaged => told_ms.max(1),
     }
 }
 
@@ -360,6 +364,7 @@ mod tests {
             "nobody lags a store that is only its log"
         );
         assert_eq!(shown_lag_ms(PushState::Running, false, 7, || 9), 7);
+        assert_eq!(shown_lag_ms(PushState::BackingOff, false, 7, || 9), 9, "its process has started since");
         assert_eq!(shown_lag_ms(PushState::Stopped, false, 7, || 9), 9);
     }
 }

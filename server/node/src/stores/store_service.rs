@@ -210,6 +210,12 @@ impl StoreApi for NodeService {
         self.standing(store)
     }
 
+    fn is_out_of_reach(&self, store: StoreId) -> bool {
+        let progress = self.shared.progress.store(store).unwrap_or_default();
+        let fails = || matches!(self.pushes.status(store).state, PushState::BackingOff | PushState::Stopped);
+        progress.detached || (!progress.reported && !self.pushes.is_embedded(store) && fails())
+    }
+
     fn resume_push(&self, store: StoreId) -> Reply<'_, ()> {
         Box::pin(self.resume(store))
     }
