@@ -1,18 +1,15 @@
 //! Error replies to clients whose request was refused, or whose outcome is unknown.
 
-use tribunal_core::control::Refusal;
+use tribunal_core::control::{Limit, Refusal};
 use tribunal_service::ServiceError;
 
 /// Returns the error for a client whose request was refused.
 #[must_use]
 pub fn refused(refusal: Refusal) -> ServiceError {
     let (code, pointer) = match refusal {
-        Refusal::TooManyStores | Refusal::TooManyStoresOfTenant => ("too_many_stores", ""),
+        Refusal::LimitReached(limit) => (code_of(limit), ""),
         Refusal::ExistenceFixed => ("existence_fixed", "/existence"),
-        Refusal::TooManySkips => ("too_many_skips", ""),
-        Refusal::TooManyKeys | Refusal::TooManyKeysOfTenant | Refusal::TooManyTenants => ("too_many_keys", ""),
         Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
-        Refusal::TooManyPlugins => ("too_many_plugins", ""),
         Refusal::EnginesDiffer => ("engines_differ", ""),
         Refusal::GenerationUnknown => ("generation_unknown", ""),
         Refusal::PluginInUse => ("plugin_in_use", "{name}"),
@@ -21,7 +18,6 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::NodeNotMember => ("not_a_member", ""),
         Refusal::NodeNameLength => ("node_name_length", "/name"),
         Refusal::NodeNameTaken => ("node_name_taken", "/name"),
-        Refusal::TooManyNodes => ("too_many_nodes", ""),
         Refusal::StoreUnknown => return ServiceError::NotFound { what: "store of this name".into() },
         Refusal::NodeUnknown => {
             return ServiceError::NotFound {
@@ -38,6 +34,16 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },
     };
     ServiceError::ClientMistake { code, pointer: pointer.into(), detail: refusal.to_string() }
+}
+
+fn code_of(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Stores | Limit::StoresOfTenant => "too_many_stores",
+        Limit::SkipsOfStore => "too_many_skips",
+        Limit::PluginVersions => "too_many_plugins",
+        Limit::Keys | Limit::KeysOfTenant | Limit::Tenants => "too_many_keys",
+        Limit::Nodes => "too_many_nodes",
+    }
 }
 
 /// Returns the error of a node that is about to stop.
