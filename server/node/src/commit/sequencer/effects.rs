@@ -132,7 +132,7 @@ impl Sequencer {
         if let ControlEffect::PluginActivated { activation, holds: true } = effect
             && activation.by == FilledBy::Faults
         {
-            self.shared.metrics.count_rollback(&activation.choice.slot);
+            self.shared.metrics.plugins.count_rollback(&activation.choice.slot);
         }
         // Publish the stores first: a request that finds a store in a view queries its progress.
         self.publish_stores();
@@ -151,8 +151,8 @@ impl Sequencer {
         self.shared.progress.set_epoch(complete, resolver.floor());
         self.shared.view.decided(resolver.last(), resolver.digest());
         let stats = resolver.stats();
-        let metrics = &self.shared.metrics;
-        metrics.epoch.set(complete.0);
+        let metrics = &self.shared.metrics.epochs;
+        metrics.last.set(complete.0);
         metrics.floor.set(resolver.floor().0);
         metrics.rows.set(stats.rows);
         metrics.row_bytes.set(stats.row_bytes);
