@@ -536,7 +536,7 @@ mod tests {
         let acks =
             Acks { messages, push: ControlIndex(3), reports, forks, name, namespace, adaptor, tracing: None, known };
         let taken = || match queue.try_recv() {
-            Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
+            Ok(Message::PushReported(store, push, reports)) => Some((store, push, reports.take())),
             _ => None,
         };
         acks.rewound(StoreId(1), Lsn(2));
