@@ -22,6 +22,7 @@ use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
 use crate::cluster::releases::check_generation;
 use crate::cluster::state_copy::incoming;
+use crate::commit::batch_size::MEMBER_BYTES_MAX;
 use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for, visibility_of};
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
@@ -45,8 +46,6 @@ const IMAGE_EVERY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Approximate maximum size of committed but undecided entries in memory: more than all nodes have in flight at a time.
 /// A node that comes back decides as much between two polls of its peers, in a tenth of a second.
 const UNDECIDED_BYTES_MAX: usize = 32 << 20;
-/// Maximum size of a batch, unless it is a single transaction.
-pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// A recovered member before its threads start.
 pub struct RecoveredMember {
@@ -194,7 +193,7 @@ fn of_member(settings: Settings) -> Settings {
         image_every_bytes: settings.image_every_bytes.min(IMAGE_EVERY_BYTES_MAX),
         in_flight_max: IN_FLIGHT_MAX,
         pause_min: PAUSE_MIN,
-        batch_bytes_max: BATCH_BYTES_MAX,
+        batch_bytes_max: MEMBER_BYTES_MAX,
         take_over_after: Some(TAKE_OVER_AFTER),
         ..settings
     }
