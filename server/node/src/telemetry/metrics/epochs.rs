@@ -1,17 +1,12 @@
 //! Metrics of the epochs that this node decides.
 
-use std::sync::atomic::AtomicU64;
-
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use super::registered::{registered, registered_as};
-use super::seconds;
+use super::{Level, seconds};
 use crate::telemetry::histogram::QuantileHistogram;
-
-type Level = Gauge<u64, AtomicU64>;
 
 /// The metrics.
 pub struct EpochMetrics {

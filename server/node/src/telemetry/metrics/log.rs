@@ -1,14 +1,13 @@
 //! Metrics of the log.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::registered::{registered, registered_as};
-use super::seconds;
+use super::{Level, seconds};
 
 /// The metrics.
 pub struct LogMetrics {
@@ -23,7 +22,7 @@ pub struct LogMetrics {
     /// Bytes of entries and outcomes, including frames.
     appended_bytes: Counter,
     /// Bytes of the log's files.
-    file_bytes: Gauge<u64, AtomicU64>,
+    file_bytes: Level,
 }
 
 impl LogMetrics {

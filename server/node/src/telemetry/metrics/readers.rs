@@ -9,10 +9,9 @@ use prometheus_client::registry::Registry;
 use tribunal_push::PushActivity;
 use tribunal_service::WebhookStatus;
 
+use super::Level;
 use super::registered::registered;
 use super::stores::{PushStateLabel, StoreLabel};
-
-type Level = Gauge<u64, AtomicU64>;
 
 /// Label of a consumer's metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

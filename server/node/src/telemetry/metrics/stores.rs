@@ -8,9 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tribunal_service::PushState;
 
+use super::Level;
 use super::registered::registered;
-
-type Level = Gauge<u64, AtomicU64>;
 
 /// Label of per-store metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
