@@ -23,10 +23,14 @@ impl ProblemResponse {
         match error {
             ServiceError::ClientMistake { code, pointer, detail } => client_mistake(code, pointer, detail),
             ServiceError::Overloaded { retry_after_ms } => {
-                unavailable("overloaded", "the queues are full; nothing was taken in").retryable(Some(retry_after_ms))
+                let detail = "the queues are full; nothing was taken in";
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail)
+                    .retryable(Some(retry_after_ms))
             }
             ServiceError::QuotaExceeded { retry_after_ms } => {
-                over_quota("quota_exceeded", "more is in flight than the quota allows").retryable(Some(retry_after_ms))
+                let detail = "more is in flight than the quota allows";
+                ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "quota_exceeded", detail)
+                    .retryable(Some(retry_after_ms))
             }
             ServiceError::TooManyRows { rows, new, max } => too_many_rows(rows, new, max),
             ServiceError::TooManyStoredBytes { stored, new, max } => too_many_stored_bytes(stored, new, max),
@@ -56,27 +60,20 @@ impl ProblemResponse {
             ServiceError::StoreLagging { store, retry_after_ms } => {
                 let name = name_of(store);
                 let detail = format!("store {name} has not applied everything that this request must see; retry");
-                unavailable("store_lagging", detail).retryable(Some(retry_after_ms))
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_lagging", detail)
+                    .retryable(Some(retry_after_ms))
             }
             ServiceError::StoreStopped { store, reason } => store_stopped(name_of(store), &reason),
             ServiceError::StoreDetached { store } => {
                 let name = name_of(store);
                 let detail = format!("{name} is detached: its storage held too much of the log back, see its status");
-                unavailable("store_detached", detail)
+                ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_detached", detail)
             }
             ServiceError::NotFound { what } => {
                 ProblemResponse::new(StatusCode::NOT_FOUND, "not_found", format!("there is no {what}"))
             }
         }
     }
-}
-
-fn unavailable(code: &str, detail: impl Into<String>) -> ProblemResponse {
-    ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, code, detail)
-}
-
-fn over_quota(code: &str, detail: impl Into<String>) -> ProblemResponse {
-    ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, code, detail)
 }
 
 fn client_mistake(code: &'static str, pointer: String, detail: String) -> ProblemResponse {
@@ -92,7 +89,7 @@ fn too_many_rows(rows: u64, new: u64, max: u64) -> ProblemResponse {
          transaction has read the row, a delete makes room for one within its transaction, and deletes and \
          updates alone are accepted"
     );
-    over_quota("rows_exceeded", detail)
+    ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "rows_exceeded", detail)
 }
 
 fn too_many_stored_bytes(stored: u64, new: u64, max: u64) -> ProblemResponse {
@@ -102,7 +99,7 @@ fn too_many_stored_bytes(stored: u64, new: u64, max: u64) -> ProblemResponse {
          room returns once the stores are compacted: soon after an eighth of a store's rows were deleted, later after \
          fewer"
     );
-    over_quota("stored_bytes_exceeded", detail)
+    ProblemResponse::new(StatusCode::TOO_MANY_REQUESTS, "stored_bytes_exceeded", detail)
 }
 
 /// Keeps the paths of this machine out of the response.
@@ -111,7 +108,7 @@ fn internal_failure(detail: &str) -> ProblemResponse {
     if shown != detail {
         tracing::warn!(detail, "a request failed; the response does not contain the path");
     }
-    unavailable("unavailable", shown).retryable(Some(1000))
+    ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", shown).retryable(Some(1000))
 }
 
 fn txn_id_expired() -> ProblemResponse {
@@ -152,7 +149,7 @@ fn store_stopped(name: &str, reason: &str) -> ProblemResponse {
          /v1/stores/{name}",
         without_folders(reason)
     );
-    unavailable("store_lagging", detail).retryable(Some(STOPPED_RETRY_MS))
+    ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "store_lagging", detail).retryable(Some(STOPPED_RETRY_MS))
 }
 
 #[cfg(test)]

@@ -7,7 +7,11 @@ use tribunal_service::ServiceError;
 #[must_use]
 pub fn refused(refusal: Refusal) -> ServiceError {
     let (code, pointer) = match refusal {
-        Refusal::LimitReached(limit) => (code_of(limit), ""),
+        Refusal::LimitReached(Limit::Stores | Limit::StoresOfTenant) => ("too_many_stores", ""),
+        Refusal::LimitReached(Limit::SkipsOfStore) => ("too_many_skips", ""),
+        Refusal::LimitReached(Limit::PluginVersions) => ("too_many_plugins", ""),
+        Refusal::LimitReached(Limit::Keys | Limit::KeysOfTenant | Limit::Tenants) => ("too_many_keys", ""),
+        Refusal::LimitReached(Limit::Nodes) => ("too_many_nodes", ""),
         Refusal::ExistenceFixed => ("existence_fixed", "/existence"),
         Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
         Refusal::EnginesDiffer => ("engines_differ", ""),
@@ -34,16 +38,6 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         | Refusal::OutOfNumbers => return ServiceError::Unavailable { detail: refusal.to_string() },
     };
     ServiceError::ClientMistake { code, pointer: pointer.into(), detail: refusal.to_string() }
-}
-
-fn code_of(limit: Limit) -> &'static str {
-    match limit {
-        Limit::Stores | Limit::StoresOfTenant => "too_many_stores",
-        Limit::SkipsOfStore => "too_many_skips",
-        Limit::PluginVersions => "too_many_plugins",
-        Limit::Keys | Limit::KeysOfTenant | Limit::Tenants => "too_many_keys",
-        Limit::Nodes => "too_many_nodes",
-    }
 }
 
 /// Returns the error of a node that is about to stop.
