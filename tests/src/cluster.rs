@@ -11,7 +11,7 @@ use tribunal_core::row_key::RowKeyer;
 use tribunal_core::shard::Shard;
 use tribunal_types::{
     Batch, ControlIndex, EarlyAbort, Epoch, EpochInput, EpochOutcome, FenceItem, GroupId, ImportedVersion, Incarnation,
-    Lsn, NamespaceId, NodeId, RecordBatch, StoreId, StoreSpec, TxnIx, Version,
+    Lsn, NamespaceId, NodeId, ReadLimit, RecordBatch, StoreId, StoreSpec, TxnIx, Version,
 };
 
 use crate::scenario::{Keying, ROW_SECRET, Row, TxnSpec};
@@ -168,7 +168,7 @@ impl Cluster {
         let mut log = RecordBatch::default();
         for played in &self.journal {
             let (input, outcome) = (&played.input, &played.outcome);
-            tribunal_core::records::records_of(input, outcome, store, Lsn(0), &mut log, usize::MAX, usize::MAX);
+            tribunal_core::records::records_of(input, outcome, store, Lsn(0), &mut log, ReadLimit::NONE);
         }
         log
     }

@@ -494,6 +494,20 @@ impl Cluster {
         self.step(node, Event::Control(change, waiter))
     }
 
+    /// Commits an entry a second time; it has no effect.
+    fn agree_again(&mut self, group: GroupId) {
+        let log = self.logs.entry(group).or_default();
+        let again = log.iter().rev().find(|agreed| matches!(agreed, Agreed::Batch(_))).cloned();
+        log.extend(again);
+    }
+
+    /// The node learns of another node's proposal.
+    fn learn_of_proposal(&mut self, node: u16, group: GroupId) -> Result<(), String> {
+        let seen = self.proposed.get(&group).and_then(VecDeque::back).filter(|batch| !batch.is_empty());
+        let last = seen.map(|batch| batch.last);
+        last.map_or(Ok(()), |last| self.step(node, Event::Appended(last)))
+    }
+
     fn play(&mut self, Choice { what, node, which }: Choice) -> Result<(), String> {
         let other = group(u16::from(which) % NODES + 1);
         let proposes = self.member(node).replica.epochs().has(group(node));
@@ -540,10 +554,7 @@ impl Cluster {
                 Ok(())
             }
             148..150 => {
-                // Commits an entry a second time; it has no effect.
-                let log = self.logs.entry(other).or_default();
-                let again = log.iter().rev().find(|agreed| matches!(agreed, Agreed::Batch(_))).cloned();
-                log.extend(again);
+                self.agree_again(other);
                 Ok(())
             }
             150..160 => {
@@ -560,12 +571,7 @@ impl Cluster {
             226..228 => self.step(node, Event::LeaderLost(group(node))),
             228..231 => self.deliver_refusal().map(drop),
             231..233 => self.grant_takeover().map(drop),
-            233..236 => {
-                // The node learns of another node's proposal.
-                let seen = self.proposed.get(&other).and_then(VecDeque::back).filter(|batch| !batch.is_empty());
-                let last = seen.map(|batch| batch.last);
-                last.map_or(Ok(()), |last| self.step(node, Event::Appended(last)))
-            }
+            233..236 => self.learn_of_proposal(node, other),
             _ => {
                 self.time_ms += u64::from(which);
                 self.step(node, Event::Tick)

@@ -101,7 +101,7 @@ impl Played {
 
     /// Delivers a report of its copy of an embedded store.
     fn reports(&mut self, report: PushReport) {
-        assert_eq!(self.step(Event::Pushed { store: STORE, generation: PUSH, report }), []);
+        assert_eq!(self.step(Event::Pushed { store: STORE, push: PUSH, report }), []);
     }
 
     /// Returns the position up to which it reports its copy durable, if the copy is whole.
@@ -177,11 +177,11 @@ fn a_storage_that_was_not_reached_since_the_push_was_started_has_the_quota_from_
 fn a_storage_that_has_told_what_it_has_is_detached_by_that() {
     let mut played = Played::new(Some(1));
     let report = PushReport { rewound: Some(Lsn(10)), ..PushReport::default() };
-    assert_eq!(played.step(Event::Pushed { store: STORE, generation: PUSH, report }), []);
+    assert_eq!(played.step(Event::Pushed { store: STORE, push: PUSH, report }), []);
     assert!(played.detaches_at(900), "it lacks records from before");
     let mut played = Played::new(Some(1));
     let report = PushReport { rewound: Some(Lsn(50)), ..PushReport::default() };
-    played.step(Event::Pushed { store: STORE, generation: PUSH, report });
+    played.step(Event::Pushed { store: STORE, push: PUSH, report });
     assert!(!played.detaches_at(900), "it has everything");
 }
 

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
     use crate::readers::tests::{offset, webhook};
 
-    fn image() -> ControlImage {
+    fn store() -> DeclaredStore {
         let detachment = Detachment {
             store: StoreId(7),
             at: Epoch(9),
@@ -351,7 +351,7 @@ mod tests {
             reason: "dead".into(),
         };
         let skip = Skip { store: StoreId(7), lsn: Lsn(12), at_ms: 5, by: "jo".into(), reason: "WRONGTYPE".into() };
-        let store = DeclaredStore {
+        DeclaredStore {
             spec: StoreSpec { id: StoreId(7), name: "orders".into(), ..StoreSpec::default() },
             declared: ControlIndex(7),
             generation: ControlIndex(8),
@@ -359,24 +359,85 @@ mod tests {
             pusher: Some(Pusher { node: NodeId(3), since: ControlIndex(10) }),
             fork: Some(Lsn(40)),
             skips: vec![(ControlIndex(9), skip)],
-        };
+        }
+    }
+
+    fn held_key() -> HeldKey {
         let key = ApiKey { id: "0a".into(), roles: Roles::ALL, expires_ms: Some(3), ..ApiKey::default() };
-        let revoked = RevokedKey {
+        HeldKey { key, created: ControlIndex(5), founded: true }
+    }
+
+    fn revoked_key() -> RevokedKey {
+        RevokedKey {
             id: "0b".into(),
             name: "jo".into(),
             secret_sha256: [3; 32],
             created: ControlIndex(2),
             revoked: ControlIndex(3),
             founded: true,
-        };
+        }
+    }
+
+    fn slot() -> SlotImage {
         let activation = PluginActivation { by: FilledBy::Rollback, who: "jo".into(), ..PluginActivation::default() };
         let entry = SlotEntry { index: ControlIndex(4), activation, since: Some(Epoch(3)), configured: true };
-        let slot = SlotImage {
+        SlotImage {
             slot: PluginSlot::Adaptor("kv".into()),
             stack: vec![entry.clone(), SlotEntry::default()],
             pending: Some(entry.clone()),
             history: vec![PastEntry { entry, until: Some(Epoch(8)) }, PastEntry::default()],
-        };
+        }
+    }
+
+    fn component() -> AnnouncedComponent {
+        AnnouncedComponent {
+            component: Component {
+                digest: [9; 32],
+                name: "by-age".into(),
+                world: "conflict-rule".into(),
+                bytes: 70_000,
+                uploaded_ms: 5,
+                config: "{}".into(),
+                signature: "ab".into(),
+            },
+            announced: ControlIndex(280),
+            reports: [
+                (NodeId(1), ComponentReport { engine: "wasm-1".into(), problem: String::new() }),
+                (NodeId(300), ComponentReport { engine: String::new(), problem: "too large".into() }),
+            ]
+            .into(),
+        }
+    }
+
+    fn release() -> Release {
+        let generations = Generations { oldest: Generation(69_999), newest: Generation(70_000) };
+        Release { version: "0.2.0".into(), generations, engine: "wasm-1".into() }
+    }
+
+    fn node() -> ClusterNode {
+        let group = GroupId { node: NodeId(1), ..GroupId::default() };
+        ClusterNode {
+            id: NodeId(1),
+            name: "a".into(),
+            address: "a:1".into(),
+            directory: Some(u64::MAX),
+            first_voters: vec![NodeId(2), NodeId(1023)],
+            joined: Some(GroupJoin { group, first: Epoch(77) }),
+            stage: NodeStage::Left,
+            drained: true,
+        }
+    }
+
+    fn held_webhook() -> HeldWebhook {
+        HeldWebhook {
+            webhook: webhook(7, 11),
+            registered: ControlIndex(281),
+            deliverer: Some(Pusher { node: NodeId(2), since: ControlIndex(282) }),
+        }
+    }
+
+    fn image() -> ControlImage {
+        let leaving = ClusterNode { id: NodeId(2), stage: NodeStage::Leaving, ..ClusterNode::default() };
         ControlImage {
             index: ControlIndex(300),
             bounds: Some(Bounds {
@@ -385,68 +446,17 @@ mod tests {
                 plugin_faults_max: 16,
                 partitions: 4,
             }),
-            stores: vec![store, DeclaredStore::default()],
+            stores: vec![store(), DeclaredStore::default()],
             tenants: vec![("shop".into(), NamespaceId(5))],
-            keys: vec![HeldKey { key, created: ControlIndex(5), founded: true }],
-            revoked: vec![revoked],
-            slots: vec![slot, SlotImage::default()],
-            components: vec![
-                AnnouncedComponent {
-                    component: Component {
-                        digest: [9; 32],
-                        name: "by-age".into(),
-                        world: "conflict-rule".into(),
-                        bytes: 70_000,
-                        uploaded_ms: 5,
-                        config: "{}".into(),
-                        signature: "ab".into(),
-                    },
-                    announced: ControlIndex(280),
-                    reports: [
-                        (NodeId(1), ComponentReport { engine: "wasm-1".into(), problem: String::new() }),
-                        (NodeId(300), ComponentReport { engine: String::new(), problem: "too large".into() }),
-                    ]
-                    .into(),
-                },
-                AnnouncedComponent::default(),
-            ],
+            keys: vec![held_key()],
+            revoked: vec![revoked_key()],
+            slots: vec![slot(), SlotImage::default()],
+            components: vec![component(), AnnouncedComponent::default()],
             generation: Generation(70_000),
-            releases: vec![
-                (
-                    NodeId(1),
-                    Release {
-                        version: "0.2.0".into(),
-                        generations: Generations { oldest: Generation(69_999), newest: Generation(70_000) },
-                        engine: "wasm-1".into(),
-                    },
-                ),
-                (NodeId(300), Release::default()),
-            ],
-            nodes: vec![
-                ClusterNode {
-                    id: NodeId(1),
-                    name: "a".into(),
-                    address: "a:1".into(),
-                    directory: Some(u64::MAX),
-                    first_voters: vec![NodeId(2), NodeId(1023)],
-                    joined: Some(GroupJoin {
-                        group: GroupId { node: NodeId(1), ..GroupId::default() },
-                        first: Epoch(77),
-                    }),
-                    stage: NodeStage::Left,
-                    drained: true,
-                },
-                ClusterNode { id: NodeId(2), stage: NodeStage::Leaving, ..ClusterNode::default() },
-            ],
+            releases: vec![(NodeId(1), release()), (NodeId(300), Release::default())],
+            nodes: vec![node(), leaving],
             offsets: vec![offset("search", 7, 12), ConsumerOffset::default()],
-            webhooks: vec![
-                HeldWebhook {
-                    webhook: webhook(7, 11),
-                    registered: ControlIndex(281),
-                    deliverer: Some(Pusher { node: NodeId(2), since: ControlIndex(282) }),
-                },
-                HeldWebhook::default(),
-            ],
+            webhooks: vec![held_webhook(), HeldWebhook::default()],
             proposers: vec![
                 LastProposal { proposal: ProposalId { run: 0, number: 1 }, index: ControlIndex(299) },
                 LastProposal { proposal: ProposalId { run: u64::MAX, number: u64::MAX }, index: ControlIndex(300) },

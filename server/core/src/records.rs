@@ -5,8 +5,8 @@
 //! never contains a gap, whatever the caller requests.
 
 use tribunal_types::{
-    Batch, CreatedRow, Decision, EpochInput, EpochOutcome, Lsn, RecordBatch, RecordHead, RecordWrite, Span, StoreId,
-    Txn, Version, WriteKind,
+    Batch, CreatedRow, Decision, EpochInput, EpochOutcome, Lsn, ReadLimit, RecordBatch, RecordHead, RecordWrite, Span,
+    StoreId, Txn, Version, WriteKind,
 };
 
 /// One committed transaction's rows in one store.
@@ -70,7 +70,7 @@ pub fn records_after<'a>(
 }
 
 /// Appends to `into` the epoch's records of `store` that follow `after` and the contents of `into`, until `into`
-/// contains `records_max` records or, with at least one record, `bytes_max` bytes.
+/// reaches the limit.
 ///
 /// Call it epoch by epoch with the same `into`: once a limit has cut an epoch short, later epochs add nothing, because
 /// their records do not follow. An empty `into` gets the store's number.
@@ -80,18 +80,17 @@ pub fn records_of(
     store: StoreId,
     after: Lsn,
     into: &mut RecordBatch,
-    records_max: usize,
-    bytes_max: usize,
+    limit: ReadLimit,
 ) {
     into.store = store;
     let after = into.bounds().map_or(after, |(_, last)| last.max(after));
     for record in records_after(input, outcome, store, after) {
-        if into.records.len() >= records_max {
+        if into.records.len() >= limit.records_max {
             return;
         }
         let (txn, batch) = (record.txn(), record.batch);
         let bytes = record.rows().fold(txn.traceparent.len, |sum, write| sum + write.key.len + write.value.len);
-        if !into.records.is_empty() && into.bytes.len() + bytes as usize > bytes_max {
+        if !into.records.is_empty() && into.bytes.len() + bytes as usize > limit.bytes_max {
             return;
         }
         for write in record.rows() {
@@ -169,7 +168,7 @@ mod tests {
     fn page(store: StoreId, after: u64, records_max: usize, bytes_max: usize) -> Vec<(u64, u64, Vec<String>)> {
         let (input, outcome) = epoch();
         let mut into = RecordBatch::default();
-        records_of(&input, &outcome, store, Lsn(after), &mut into, records_max, bytes_max);
+        records_of(&input, &outcome, store, Lsn(after), &mut into, ReadLimit { records_max, bytes_max });
         assert_eq!(into.store, store);
         let text = |span: Span| String::from_utf8(span.of(&into.bytes).to_vec()).unwrap();
         let rows = |i| into.writes[into.writes_of(i)].iter().map(|w| text(w.key) + "=" + &text(w.value)).collect();
@@ -199,15 +198,16 @@ mod tests {
         assert_eq!(page(S, 3, 9, 99), [], "position 4 is not of this epoch");
         let (input, outcome) = epoch();
         let mut into = RecordBatch::default();
-        records_of(&input, &outcome, S, Lsn(4), &mut into, 1, 99);
+        let limit = |records_max| ReadLimit { records_max, bytes_max: 99 };
+        records_of(&input, &outcome, S, Lsn(4), &mut into, limit(1));
         let mut later = outcome.clone();
         for at in &mut later.lsns {
             at.lsn.0 += 2;
         }
-        records_of(&input, &later, S, Lsn(4), &mut into, 9, 99);
+        records_of(&input, &later, S, Lsn(4), &mut into, limit(9));
         assert_eq!(into.bounds(), Some((Lsn(5), Lsn(5))), "position 6 was cut off, so 7 cannot follow");
-        records_of(&input, &outcome, S, Lsn(4), &mut into, 9, 99);
-        records_of(&input, &later, S, Lsn(4), &mut into, 9, 99);
+        records_of(&input, &outcome, S, Lsn(4), &mut into, limit(9));
+        records_of(&input, &later, S, Lsn(4), &mut into, limit(9));
         assert_eq!(into.bounds(), Some((Lsn(5), Lsn(8))));
     }
     #[test]

@@ -39,12 +39,26 @@ fn write(op: Value) -> String {
     json!({"writes": [op]}).to_string()
 }
 
+/// The body of a commit with one error: status, code, and pointer of that error.
+type OneError = (Value, u16, &'static str, &'static str);
+
+fn one(body: Value, status: u16, code: &'static str, pointer: &'static str) -> OneError {
+    (body, status, code, pointer)
+}
+
+fn put(key: &str) -> Value {
+    json!({"op": "put", "store": "kv", "key": key, "value": 1})
+}
+
+async fn check_each(table: impl IntoIterator<Item = OneError>) {
+    for (body, status, code, pointer) in table {
+        check(&body.to_string(), status, code, &[(pointer, code)]).await;
+    }
+}
+
 #[tokio::test]
-async fn each_error_has_its_code_and_pointer() {
-    let one = |body: Value, status: u16, code: &'static str, pointer: &'static str| (body, status, code, pointer);
-    let long_key = "k".repeat(KEY_BYTES_MAX + 1);
-    let put = |key: &str| json!({"op": "put", "store": "kv", "key": key, "value": 1});
-    let table = [
+async fn each_error_in_the_fields_of_a_commit_has_its_code_and_pointer() {
+    check_each([
         one(json!([]), 400, "wrong_type", ""),
         one(json!({"wirtes": []}), 400, "unknown_field", "/wirtes"),
         one(json!({"writes": {}}), 400, "wrong_type", "/writes"),
@@ -64,7 +78,15 @@ async fn each_error_has_its_code_and_pointer() {
         one(json!({"snapshots": {"kv": "ten"}}), 400, "bad_number", "/snapshots/kv"),
         one(json!({"snapshots": {"a/b~": "10"}}), 404, "unknown_store", "/snapshots/a~1b~0"),
         one(json!({"snapshots": {"orders/ü": "10"}, "writes": [put("a")]}), 422, "store_not_named", "/writes/0/store"),
-        one(json!({"ranges": [{"store": "kv"}]}), 400, "snapshot_required", "/snapshots"),
+        one(json!({"txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"}), 400, "unknown_field", "/txn_id"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn each_error_in_a_read_has_its_code_and_pointer() {
+    let long_key = "k".repeat(KEY_BYTES_MAX + 1);
+    check_each([
         one(
             json!({"isolation": "snapshot", "reads": [{"store": "kv", "key": "a"}]}),
             400,
@@ -89,6 +111,35 @@ async fn each_error_has_its_code_and_pointer() {
         one(json!({"reads": [{"store": "kv", "key": "a", "version": "0"}]}), 400, "bad_number", "/reads/0/version"),
         one(json!({"reads": [{"store": "kv", "key": "a", "version": 17}]}), 400, "wrong_type", "/reads/0/version"),
         one(json!({"reads": [{"store": "kv", "key": "a", "value": 17}]}), 400, "unknown_field", "/reads/0/value"),
+        one(json!({"reads": [{"store": "kv", "key_b64": ""}]}), 422, "empty_key", "/reads/0/key_b64"),
+        one(read_at("snapshot", "orders/ü", 11), 422, "read_after_snapshot", "/reads/0/version"),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn each_error_in_a_range_has_its_code_and_pointer() {
+    check_each([
+        one(json!({"ranges": [{"store": "kv"}]}), 400, "snapshot_required", "/snapshots"),
+        one(
+            json!({"snapshots": {"kv": "1"}, "ranges": [{"store": "kv", "start": "b", "end_b64": "YQ=="}]}),
+            422,
+            "empty_range",
+            "/ranges/0/end_b64",
+        ),
+        one(
+            json!({"snapshots": {"kv": "1"}, "ranges": [{"store": "kv", "start": "b", "end": "b"}]}),
+            422,
+            "empty_range",
+            "/ranges/0/end",
+        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn a_row_named_twice_has_its_code_and_pointer() {
+    check_each([
         one(
             json!({"reads": [{"store": "kv", "key": "a"}, {"store": "kv", "key_b64": "YQ=="}]}),
             422,
@@ -101,26 +152,20 @@ async fn each_error_has_its_code_and_pointer() {
             "duplicate_row",
             "/reads/1/key",
         ),
-        one(json!({"reads": [{"store": "kv", "key_b64": ""}]}), 422, "empty_key", "/reads/0/key_b64"),
         one(
             json!({"writes": [put("a"), {"op": "delete", "store": "kv", "key_b64": "YQ"}]}),
             422,
             "duplicate_row",
             "/writes/1/key_b64",
         ),
-        one(
-            json!({"snapshots": {"kv": "1"}, "ranges": [{"store": "kv", "start": "b", "end_b64": "YQ=="}]}),
-            422,
-            "empty_range",
-            "/ranges/0/end_b64",
-        ),
         one(json!({"writes": [put("a"), put("b"), put("a")]}), 422, "duplicate_row", "/writes/2/key"),
-        one(
-            json!({"snapshots": {"kv": "1"}, "ranges": [{"store": "kv", "start": "b", "end": "b"}]}),
-            422,
-            "empty_range",
-            "/ranges/0/end",
-        ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn each_error_in_a_write_has_its_code_and_pointer() {
+    check_each([
         one(json!({"writes": [{"op": "upsert", "store": "kv", "key": "a"}]}), 400, "unknown_op", "/writes/0/op"),
         one(json!({"writes": [{"store": "kv", "key": "a", "value": 1}]}), 400, "missing_field", "/writes/0/op"),
         one(json!({"writes": [{"op": "put", "store": "kv", "key": "a"}]}), 400, "missing_field", "/writes/0/value"),
@@ -142,6 +187,13 @@ async fn each_error_has_its_code_and_pointer() {
             "bad_base64",
             "/writes/0/value_b64",
         ),
+    ])
+    .await;
+}
+
+#[tokio::test]
+async fn each_error_in_an_addition_has_its_code_and_pointer() {
+    check_each([
         one(
             json!({"writes": [{"op": "add", "store": "kv", "key": "a", "value": "5"}]}),
             422,
@@ -184,12 +236,8 @@ async fn each_error_has_its_code_and_pointer() {
             "exclusive_fields",
             "/writes/0/or",
         ),
-        one(json!({"txn_id": "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"}), 400, "unknown_field", "/txn_id"),
-        one(read_at("snapshot", "orders/ü", 11), 422, "read_after_snapshot", "/reads/0/version"),
-    ];
-    for (body, status, code, pointer) in table {
-        check(&body.to_string(), status, code, &[(pointer, code)]).await;
-    }
+    ])
+    .await;
 }
 
 /// Returns a commit that read a row at a version of this epoch; its snapshots are of epoch 10.

@@ -37,7 +37,7 @@ fn introduces_code(before: &str) -> bool {
         .any(|name| call.is_some_and(|(name_of, _)| name_of.ends_with(name)));
     let arm = before.strip_suffix("=> (").or_else(|| before.strip_suffix("=> return (")).unwrap_or_default();
     let last = arm.rsplit(['{', '}', ',', '(']).find(|part| !part.trim().is_empty()).unwrap_or_default();
-    let by_arm = last.contains("Code::") || last.contains("Refusal::");
+    let by_arm = ["Code::", "Refusal::", "Limit::"].iter().any(|kind| last.contains(kind));
     let by_status = before.strip_suffix(',').is_some_and(|status| {
         let word = status.rsplit([' ', '(']).next().unwrap_or_default();
         word.starts_with("StatusCode::")

@@ -320,14 +320,7 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     let marked = mark.groups.iter().find(|m| m.group == group).copied();
     let marked = marked.ok_or_else(|| LogError::damaged(dir, "its mark is that of another log"))?;
     let control = control_log::Content::read(files, dir, identity)?;
-    let mut changes = Vec::with_capacity(control.records.len());
-    let mut dead = DeadEntries::default();
-    for stored in control.entries() {
-        let entry = decode_control(&stored.payload)
-            .map_err(|e| LogError::damaged(dir, format!("control entry {}: {e}", stored.index)))?;
-        dead.note(stored.index, &entry.change, stored.payload.len());
-        changes.push((ControlIndex(stored.index), entry));
-    }
+    let (changes, dead) = decode_changes(dir, &control)?;
     let marked_control = (mark.control_index, mark.control_chain);
     check_tip(dir, "control log", control.tip, marked_control, |index, chain| Ok(control.continues(index, chain)))?;
 
@@ -360,25 +353,18 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
     if index.first_epoch > index.oldest {
         index.remove_below(index.first_epoch);
     }
-    if index.first_entry > truncated.first_entry.max(1) {
-        let reason =
-            format!("its first entry is {}, but it was truncated to {} only", index.first_entry, truncated.first_entry);
-        return Err(LogError::damaged(dir, reason));
-    }
+    let continues = |kind| {
+        let segments = &segments;
+        move |index, chain| Ok(segments.read(kind, index + 1)?.is_some_and(|stored| stored.link == chain))
+    };
+    check_first(dir, "entry", index.first_entry, ("it was", truncated.first_entry))?;
     let tip = tip.unwrap_or_default();
-    let continues =
-        |index, chain| Ok(segments.read(Kind::Entry, index + 1)?.is_some_and(|stored| stored.link == chain));
-    check_tip(dir, "log", tip, (marked.index, marked.chain), continues)?;
-    let group_records = group_records.unwrap_or_default();
-    if first_record > truncated.first_record.max(1) {
-        let known = truncated.first_record;
-        let reason = format!("its first record of a group is {first_record}, but they were truncated to {known} only");
-        return Err(LogError::damaged(dir, reason));
-    }
+    check_tip(dir, "log", tip, (marked.index, marked.chain), continues(Kind::Entry))?;
+    check_first(dir, "record of a group", first_record, ("they were", truncated.first_record))?;
     index.groups.check_whole().map_err(|reason| LogError::damaged(dir, reason))?;
-    let continues =
-        |index, chain| Ok(segments.read(Kind::Group, index + 1)?.is_some_and(|stored| stored.link == chain));
-    check_tip(dir, "sequence of group records", group_records, (mark.record, mark.record_chain), continues)?;
+    let group_records = group_records.unwrap_or_default();
+    let marked_records = (mark.record, mark.record_chain);
+    check_tip(dir, "sequence of group records", group_records, marked_records, continues(Kind::Group))?;
     Ok(Found {
         segments,
         control,
@@ -395,6 +381,31 @@ fn verify(files: &Arc<dyn Files>, dir: &Path, identity: &Identity) -> Result<Fou
         undecided,
         end,
     })
+}
+
+/// Decodes the control log. Returns its entries, and those of them without an effect.
+fn decode_changes(
+    dir: &Path,
+    control: &control_log::Content,
+) -> Result<(Vec<(ControlIndex, ControlEntry)>, DeadEntries), LogError> {
+    let mut changes = Vec::with_capacity(control.records.len());
+    let mut dead = DeadEntries::default();
+    for stored in control.entries() {
+        let entry = decode_control(&stored.payload)
+            .map_err(|e| LogError::damaged(dir, format!("control entry {}: {e}", stored.index)))?;
+        dead.note(stored.index, &entry.change, stored.payload.len());
+        changes.push((ControlIndex(stored.index), entry));
+    }
+    Ok((changes, dead))
+}
+
+/// Checks that nothing is missing before the first entry or record except what was truncated.
+fn check_first(dir: &Path, what: &str, first: u64, (were, truncated): (&str, u64)) -> Result<(), LogError> {
+    if first <= truncated.max(1) {
+        return Ok(());
+    }
+    let reason = format!("its first {what} is {first}, but {were} truncated to {truncated} only");
+    Err(LogError::damaged(dir, reason))
 }
 
 /// Accumulates the records of the segments.

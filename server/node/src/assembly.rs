@@ -2,17 +2,17 @@
 //! dependencies.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::RwLock;
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, watch};
 use tribunal_core::control::ReplicatedState;
 use tribunal_core::control::slots::Slots;
 use tribunal_http::Lanes;
-use tribunal_log::{GroupCursors, HoldBack, ImageWriter};
+use tribunal_log::{DiskLog, GroupCursors, HoldBack, ImageWriter};
 use tribunal_peer::Identity;
 use tribunal_types::{Bounds, ControlIndex, DeclaredStore, Generation, GroupId, PluginActivation, PluginSlot};
 
@@ -27,14 +27,12 @@ use crate::cluster::releases::{Announcing, own_release};
 use crate::cluster::roster;
 use crate::cluster::state_copy::offers::Offers;
 use crate::cluster::transfers::Transfers;
-use crate::cluster::view::{Joined, View};
+use crate::cluster::view::Joined;
 use crate::commit::commit_queue::{CommitIntake, CommitQueue};
-use crate::commit::epoch_cache::EpochCache;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::log_queue::{LogJobs, LogQueue, LogWriter};
 use crate::commit::log_thread::{self, LogThreadContext};
 use crate::commit::message::{Ended, Message};
-use crate::commit::progress::Progress;
 use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{OnControl, SequencerState, Shared};
@@ -58,7 +56,6 @@ use crate::stores::reads::RowReader;
 use crate::stores::stored_quota;
 use crate::stores::tenant_bound::TenantBound;
 use crate::stores::tenant_egress::{ConfiguredEgress, EgressByTenant};
-use crate::telemetry::metrics::Metrics;
 use crate::telemetry::stats::{SAMPLE_EVERY, Window};
 use crate::telemetry::{Telemetry, Tracing};
 
@@ -69,6 +66,9 @@ const FAILING_SLOTS_MAX: usize = 8;
 
 /// A slot whose plugin has failed too often in a row, and the entry that activated it.
 type FailingSlot = (PluginSlot, ControlIndex);
+
+/// The sequencer's thread, and how it has ended.
+type SequencerThread = (JoinHandle<()>, watch::Receiver<Option<Ended>>);
 
 /// The parts that a node is assembled from.
 pub struct Parts<'a> {
@@ -182,20 +182,13 @@ impl Parts<'_> {
         // change.
         let (messages, inbox) = unbounded();
         let (queue, intake) = CommitQueue::new(messages.clone());
-        let shared = Shared {
-            cache: Arc::new(EpochCache::new(EPOCH_CACHE_BYTES)),
-            progress: Arc::new(Progress::new()),
-            metrics: Arc::new(Metrics::new()),
-            view: Arc::new(View::default()),
-            waiting_bytes: Arc::new(AtomicUsize::new(0)),
-        };
+        let shared = Shared::new(EPOCH_CACHE_BYTES);
         let instance = cluster.as_ref().map(|(membership, _)| format!("{}/{}", membership.name, membership.node));
         let telemetry = Telemetry::start(&runtime, &shared.cache, instance)?;
         if let Deciding::Alone(start) = &mut deciding {
             start.policies.time_calls(telemetry.tracing().is_some());
         }
         let clock = Arc::new(EpochClock::start(epoch_time_ms));
-        let of_member = cluster.is_some().then(|| reader.clone());
         let base = Base {
             config,
             messages: messages.clone(),
@@ -214,48 +207,31 @@ impl Parts<'_> {
             loader,
             clock,
         };
+        let is_member = cluster.is_some();
         let waits = cluster.as_ref().is_some_and(|(membership, _)| !membership.seeds());
         let declared: Vec<_> = replicated.stores().stores().cloned().collect();
-        let mut outlets = base.outlets(egress, cluster.is_some(), &replicated)?;
+        let mut outlets = base.outlets(egress, is_member, &replicated)?;
         let mut cluster = base.cluster(cluster, log.image_writer(), &outlets, &replicated)?;
 
         let (failing, failed) = mpsc::channel(FAILING_SLOTS_MAX);
         let dispatch = Dispatch::start(&lanes.runtimes(), &base.runtime);
         let state = base.sequencer_state(intake, dispatch, failing, &outlets, &cluster);
-        // Bounds of the log's queue: one batch, the outcomes of this epoch and the previous one, an image, a truncation
-        // per image, per detached store and per embedded store that an image waits for, one flush per 8 MiB of rows or
-        // more that such a store flushed before the image, the control changes above, one notice of a due mark.
-        let writer = LogWriter::new(log, Arc::clone(&base.shared.cache), Arc::clone(&base.shared.metrics));
-        let writer = match of_member {
-            None => writer,
-            Some(reader) => writer.of_member(reader),
-        };
-        let (log_queue, log_jobs) = LogQueue::new(writer);
+        let (log_queue, log_jobs) = base.log_queue(log, is_member);
         let decider = |now| deciding.begin(now);
         let sequencer = Sequencer::new(decider, started, state, base.shared.clone(), log_queue.clone());
         // Progress is published now; only then may storages be queried for their watermarks.
         declared.iter().for_each(|store| outlets.pushes.declare(store.clone()));
         let log_thread = base.start_log_thread(log_queue, log_jobs, image, &outlets)?;
-        let (ended_sender, ended) = watch::channel(None);
-        let sequencer = spawn("sequencer", move || {
-            let _ = ended_sender.send(Some(sequencer.run(&inbox)));
-        })?;
+        let (sequencer, ended) = start_sequencer(sequencer, inbox)?;
 
         let window = base.sample(&cluster.offers);
         let (saver, peer_runtime) = (outlets.saver.take(), cluster.runtime.take());
         let service = Arc::new(base.service(queue, group, window, outlets, cluster));
         roll_back_faulty(&service, failed);
         stored_quota::reclaim(&service);
+        let threads = vec![sequencer, log_thread];
         let unsettled = Unsettled { waits, activations, bounds, generation, declared };
-        Ok(Assembled {
-            service,
-            ended,
-            threads: vec![sequencer, log_thread],
-            saver,
-            telemetry,
-            peer_runtime,
-            unsettled,
-        })
+        Ok(Assembled { service, ended, threads, saver, telemetry, peer_runtime, unsettled })
     }
 }
 
@@ -393,6 +369,15 @@ impl Base<'_> {
         })
     }
 
+    fn log_queue(&self, log: DiskLog, is_member: bool) -> (LogQueue, LogJobs) {
+        let writer = LogWriter::new(log, Arc::clone(&self.shared.cache), Arc::clone(&self.shared.metrics));
+        // Bounds of the queue: one batch, the outcomes of this epoch and the previous one, an image, a truncation per
+        // image, per detached store and per embedded store that an image waits for, one flush per 8 MiB of rows or more
+        // that such a store flushed before the image, the control changes of the sequencer's queue, one notice of a due
+        // mark.
+        LogQueue::new(if is_member { writer.of_member(self.records.log.clone()) } else { writer })
+    }
+
     fn start_log_thread(
         &self,
         queue: LogQueue,
@@ -497,6 +482,15 @@ fn roll_back_faulty(service: &Arc<NodeService>, mut failed: mpsc::Receiver<Faili
             plugins.roll_back_after_faults(slot, entry).await;
         }
     });
+}
+
+/// Returns the thread, and how the sequencer has ended once it has.
+fn start_sequencer(sequencer: Sequencer, inbox: Receiver<Message>) -> Result<SequencerThread, String> {
+    let (sender, ended) = watch::channel(None);
+    let thread = spawn("sequencer", move || {
+        let _ = sender.send(Some(sequencer.run(&inbox)));
+    })?;
+    Ok((thread, ended))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, String> {

@@ -35,45 +35,46 @@ impl NodeApi for NodeService {
     }
 
     fn metrics(&self) -> String {
-        self.shared.metrics.set_plugins(&self.plugins.health());
-        self.shared.metrics.set_loads(self.plugins.loads());
+        let metrics = &self.shared.metrics;
+        metrics.plugins.set_health(&self.plugins.health());
+        metrics.plugins.set_loads(self.plugins.loads());
         for store in self.stores.all() {
             let Some(progress) = self.shared.progress.store(store.spec.id) else { continue };
             let push = self.standing(store.spec.id).ok();
             let label = StoreLabel { namespace: self.tenant_name(store.spec.namespace), store: store.spec.name };
             if let Some(status) = push {
                 if self.is_elsewhere(status.pushed_by) {
-                    self.shared.metrics.forget_push(&label);
+                    metrics.stores.forget_push(&label);
                 } else {
-                    self.shared.metrics.set_push(&label, status.push, status.lag_ms);
+                    metrics.stores.set_push(&label, status.push, status.lag_ms);
                 }
             }
-            self.shared.metrics.store_detached.get_or_create(&label).set(u64::from(progress.detached));
-            self.shared.metrics.store_head.get_or_create(&label).set(progress.head.0);
-            self.shared.metrics.store_acked.get_or_create(&label).set(progress.acked.0);
-            self.shared.metrics.store_rows.get_or_create(&label).set(progress.rows);
+            metrics.stores.detached.get_or_create(&label).set(u64::from(progress.detached));
+            metrics.stores.head.get_or_create(&label).set(progress.head.0);
+            metrics.stores.acked.get_or_create(&label).set(progress.acked.0);
+            metrics.stores.rows.get_or_create(&label).set(progress.rows);
         }
-        for (namespace, counts) in self.shared.metrics.tenants.sample() {
+        for (namespace, counts) in metrics.txns.tenants.sample() {
             let label = NamespaceLabel { namespace: self.tenant_name(namespace) };
-            self.shared.metrics.set_committed_of(&label, counts.committed);
+            metrics.tenants.set_committed(&label, counts.committed);
         }
         self.count_rows_of_tenants();
         self.count_stored_bytes_of_tenants();
-        self.shared.metrics.process.refresh();
+        metrics.process.refresh();
         if let Some(free) = self.disk.free_bytes() {
-            self.shared.metrics.data_free_bytes.set(free);
+            metrics.data_free_bytes.set(free);
         }
-        self.shared.metrics.ready.set(u64::from(self.readiness(false).ready));
-        self.shared.metrics.certificates.refresh();
+        metrics.ready.set(u64::from(self.readiness(false).ready));
+        metrics.certificates.refresh();
         if let Some(Joined { membership, peers, .. }) = &self.joined {
             let (view, last) = (&self.shared.view, self.shared.progress.last());
-            self.shared.metrics.cluster.set(membership, view, &peers.status(), last);
+            metrics.cluster.set(membership, view, &peers.status(), last);
         }
         self.count_readers();
         if let Some(tracing) = &self.tracing {
-            self.shared.metrics.set_spans(tracing.counts());
+            metrics.set_spans(tracing.counts());
         }
-        self.shared.metrics.render()
+        metrics.render()
     }
 
     fn readiness(&self, in_detail: bool) -> Readiness {

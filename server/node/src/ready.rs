@@ -8,12 +8,13 @@ use tribunal_core::control::ReplicatedState;
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::{DiskLog, GroupCursors, HoldBack, LogReader};
 use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
-use tribunal_types::{Bounds, Generation, GroupId, PluginActivation, limits};
+use tribunal_types::{Bounds, Generation, GroupId, PluginActivation};
 
 use crate::cluster::first_start::FirstStart;
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::{Drawn, NodeMember, recover_member};
 use crate::cluster::releases::own_generations;
+use crate::commit::batch_size::single_node_bytes_max;
 use crate::commit::decider::Decider;
 use crate::commit::recovery::{recover, wanted_bounds};
 use crate::commit::shards::Workers;
@@ -148,19 +149,6 @@ pub fn quota_of(config: &Config) -> HoldBack {
     HoldBack { age_ms: config.push.detach_after_hours * 3_600_000, bytes: config.push.detach_after_bytes }
 }
 
-/// Maximum size of a batch that is sealed as soon as the previous one is durable, unless it is a single transaction. An
-/// epoch of this size is decided within tens of milliseconds, which bounds the wait of the transactions after it; larger
-/// ones would not be more efficient.
-const ADAPTIVE_BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Returns the maximum size of a single node's batch. With a fixed epoch length, it bounds the throughput.
-pub const fn batch_bytes_max(epoch: &EpochLength) -> usize {
-    match epoch {
-        EpochLength::Adaptive => ADAPTIVE_BATCH_BYTES_MAX,
-        EpochLength::Fixed(_) => limits::BATCH_BYTES_MAX,
-    }
-}
-
 /// Returns the settings of a single node's replica; recovery adapts them for a member.
 fn settings_of(config: &Config) -> Settings {
     Settings {
@@ -173,7 +161,7 @@ fn settings_of(config: &Config) -> Settings {
         quota: quota_of(config).to_string(),
         in_flight_max: 1,
         pause_min: Duration::ZERO,
-        batch_bytes_max: batch_bytes_max(&config.epoch),
+        batch_bytes_max: single_node_bytes_max(&config.epoch),
         take_over_after: None,
     }
 }

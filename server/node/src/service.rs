@@ -15,8 +15,8 @@ use tribunal_types::{ControlChange, Epoch, GroupId, StoreId, limits};
 
 use crate::auth::access::Access;
 use crate::cluster::catch_up::CatchUp;
-use crate::cluster::recovery::BATCH_BYTES_MAX as MEMBER_BATCH_BYTES_MAX;
 use crate::cluster::view::Joined;
+use crate::commit::batch_size::{MEMBER_BYTES_MAX, single_node_bytes_max};
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::message::Message;
@@ -28,7 +28,6 @@ use crate::plugins::plugin_admin::PluginAdmin;
 use crate::readers::consumers::RecordTimes;
 use crate::readers::image_permits::ImagePermits;
 use crate::readers::webhooks::Webhooks;
-use crate::ready::batch_bytes_max;
 use crate::stores::catalog::{Records, Stores};
 use crate::stores::pushes::Pushes;
 use crate::stores::reads::RowReader;
@@ -122,7 +121,7 @@ impl NodeService {
     pub(crate) fn retry_after(&self) -> u64 {
         let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
         let is_member = self.joined.is_some();
-        let batch = if is_member { MEMBER_BATCH_BYTES_MAX } else { batch_bytes_max(&self.epoch_length) };
+        let batch = if is_member { MEMBER_BYTES_MAX } else { single_node_bytes_max(&self.epoch_length) };
         let epochs = 1 + (waiting / batch) as u64;
         let length = match self.epoch_length {
             EpochLength::Adaptive => Duration::ZERO,

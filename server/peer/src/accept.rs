@@ -158,25 +158,24 @@ async fn serve(shared: Arc<Shared>, socket: TcpStream, from: SocketAddr, admitte
         () = tokio::time::sleep_until(deadline) => return refuse(&too_slow()),
     };
     admitted.store(true, Ordering::Relaxed);
-    let mut has_ended = false;
-    let reason = {
-        let mut reading = std::pin::pin!(read(&shared, &mut accepted.body, &mut accepted.delivery, &accepted.who));
-        tokio::select! {
-            biased;
-            reason = &mut reading => reason,
-            _ = running.as_mut() => {
-                has_ended = true;
-                // Read the data that has already arrived.
-                reading.await
-            }
-        }
-    };
+    let (reason, has_ended) = read_until_either_ends(&shared, &mut accepted, running.as_mut()).await;
     tracing::debug!("node {here} no longer reads from node {} ({:?}): {reason}", accepted.who.node, accepted.who.lane);
     drop(accepted.delivery);
     if !has_ended {
         let _ = accepted.reason.send(reason);
         running.as_mut().graceful_shutdown();
         let _ = timeout(REASON_TIMEOUT, running).await;
+    }
+}
+
+/// Reads frames while the connection runs. Returns the reason why the frames end, and whether the connection has ended.
+async fn read_until_either_ends(shared: &Shared, accepted: &mut Accepted, connection: impl Future) -> (String, bool) {
+    let mut reading = std::pin::pin!(read(shared, &mut accepted.body, &mut accepted.delivery, &accepted.who));
+    tokio::select! {
+        biased;
+        reason = &mut reading => (reason, false),
+        // Read the data that has already arrived.
+        _ = connection => (reading.await, true),
     }
 }
 

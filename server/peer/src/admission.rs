@@ -56,26 +56,7 @@ pub(crate) fn admit<P>(
 ) -> Result<Admitted, Refusal> {
     let here = us.node;
     let refuse = |status, reason| Err(Refusal { status, reason });
-    let own = || node_of(certificate).map_or_else(|| "a caller".to_owned(), |node| format!("node {node}"));
-    if head.method != Method::POST || head.uri.path() != PATH {
-        let what = format!("{} {}", head.method, head.uri.path().chars().take(QUOTED_CHARS_MAX).collect::<String>());
-        let reason = format!("node {here} talks to peers here, by POST {PATH}, but {} asked for {what}", own());
-        return refuse(StatusCode::NOT_FOUND, reason);
-    }
-    let version = header(&head.headers, &VERSION_HEADER);
-    if version != VERSION {
-        let reason = format!(
-            "node {here} speaks version {VERSION} of the protocol between peers, but {} speaks version `{version}`; run the same \
-             release on both",
-            own(),
-        );
-        return refuse(StatusCode::BAD_REQUEST, reason);
-    }
-    let claimed = header(&head.headers, &NODE_HEADER);
-    let Some(node) = claimed.parse().ok().map(NodeId).filter(|node| claimed == node.to_string()) else {
-        let reason = format!("node {here} does not know which node calls: {} says `{claimed}`", own());
-        return refuse(StatusCode::BAD_REQUEST, reason);
-    };
+    let node = calling_node(head, certificate, here)?;
     let cluster = header(&head.headers, &CLUSTER_HEADER);
     if cluster != us.cluster {
         return refuse(StatusCode::CONFLICT, of_other_cluster((here, &us.cluster), (node, &cluster)));
@@ -126,6 +107,32 @@ pub(crate) fn admit<P>(
         Some(lane) => Ok(Admitted { node, lane, process: header(&head.headers, &PROCESS_HEADER) }),
         None => refuse(StatusCode::BAD_REQUEST, format!("node {here} does not know the lane `{lane}` of node {node}")),
     }
+}
+
+/// Returns the node that calls by its own account, if the request is one of this protocol.
+fn calling_node(head: &Parts, certificate: &CertificateDer<'_>, here: NodeId) -> Result<NodeId, Refusal> {
+    let refuse = |status, reason| Err(Refusal { status, reason });
+    let caller = || node_of(certificate).map_or_else(|| "a caller".to_owned(), |node| format!("node {node}"));
+    if head.method != Method::POST || head.uri.path() != PATH {
+        let what = format!("{} {}", head.method, head.uri.path().chars().take(QUOTED_CHARS_MAX).collect::<String>());
+        let reason = format!("node {here} talks to peers here, by POST {PATH}, but {} asked for {what}", caller());
+        return refuse(StatusCode::NOT_FOUND, reason);
+    }
+    let version = header(&head.headers, &VERSION_HEADER);
+    if version != VERSION {
+        let reason = format!(
+            "node {here} speaks version {VERSION} of the protocol between peers, but {} speaks version `{version}`; run the same \
+             release on both",
+            caller(),
+        );
+        return refuse(StatusCode::BAD_REQUEST, reason);
+    }
+    let claimed = header(&head.headers, &NODE_HEADER);
+    let Some(node) = claimed.parse().ok().map(NodeId).filter(|node| claimed == node.to_string()) else {
+        let reason = format!("node {here} does not know which node calls: {} says `{claimed}`", caller());
+        return refuse(StatusCode::BAD_REQUEST, reason);
+    };
+    Ok(node)
 }
 
 /// Separates a cluster's name from its founding nodes, in the name by which nodes identify each other's cluster.

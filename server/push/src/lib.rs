@@ -40,11 +40,12 @@ pub use embedded::{
 pub use password::Password;
 pub use pusher::{PushOptions, PushParts, Pusher};
 pub use resp::{RespOptions, RespTransport};
-pub use source::{AckSink, EpochSource, LogPoint, LogSource, PushWatch, ReadLimit, SourceError};
+pub use source::{AckSink, EpochSource, LogPoint, LogSource, PushWatch, SourceError};
 pub use sql::{SqlOptions, SqlTransport};
 pub use sql_endpoint::SqlEndpoint;
 pub use status::{PushActivity, PushHandle, PushStatus};
 pub use transport::{StorageDurability, Transport, TransportError};
+pub use tribunal_types::ReadLimit;
 pub use webhook::{WatermarkStore, Webhook, WebhookParts};
 
 /// A boxed future, so that the traits of this crate can be trait objects.

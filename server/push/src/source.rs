@@ -1,17 +1,8 @@
 //! The interface to the log: the source of pushed records, and the sink of their acknowledgements.
 
-use tribunal_types::{Digest, EpochInput, EpochOutcome, LogId, Lsn, RecordBatch, StoreId, Watermark};
+use tribunal_types::{Digest, EpochInput, EpochOutcome, LogId, Lsn, ReadLimit, RecordBatch, StoreId, Watermark};
 
 use crate::Pending;
-
-/// Maximum size of one read. At least one record is returned, however large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadLimit {
-    /// Number of records.
-    pub records_max: usize,
-    /// Size of keys and values, bytes.
-    pub bytes_max: usize,
-}
 
 /// The committed records of all stores, durable in the log.
 pub trait LogSource: Send + Sync + 'static {

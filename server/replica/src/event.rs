@@ -116,7 +116,7 @@ pub enum Event<W: Waiters> {
         /// The store of the push.
         store: StoreId,
         /// The control entry that started it.
-        generation: ControlIndex,
+        push: ControlIndex,
         /// The report.
         report: PushReport,
     },

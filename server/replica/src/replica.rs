@@ -305,7 +305,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.controls.durable(index, entry);
                 self.folded = true;
             }
-            Event::Pushed { store, generation, report } => self.push_reported(store, generation, report),
+            Event::Pushed { store, push, report } => self.push_reported(store, push, report),
             Event::PushesReported { from, stores } => self.pushes_told(from, &stores),
             Event::Propose(change) => self.propose_control(change, None),
             Event::OverQuota { store, bound, complaint, opens_at, needs_all } => {

@@ -39,10 +39,10 @@ pub struct StoreProgress {
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Processes a push's report, unless that push is no longer the store's.
-    pub(crate) fn push_reported(&mut self, store: StoreId, generation: ControlIndex, report: PushReport) {
+    pub(crate) fn push_reported(&mut self, store: StoreId, push: ControlIndex, report: PushReport) {
         let PushReport { opened, rewound, acked, damaged, stopped } = report;
         let Some(declared) = self.replicated.stores().store(store) else { return };
-        if declared.push() != generation || declared.detached.is_some() {
+        if declared.push() != push || declared.detached.is_some() {
             return;
         }
         if opened {

@@ -46,7 +46,7 @@ pub use outcome::{
     Witness,
 };
 pub use reader::{ConsumerOffset, HeldWebhook, ReaderMove, Webhook};
-pub use record::{RecordBatch, RecordHead, RecordId, RecordWrite};
+pub use record::{ReadLimit, RecordBatch, RecordHead, RecordId, RecordWrite};
 pub use release::{Generation, Generations, Release};
 pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};
 pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind, WriteKinds};

@@ -56,6 +56,26 @@ pub struct RecordWrite {
     pub value: Span,
 }
 
+/// Maximum size of one read of records. At least one record is read, however large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadLimit {
+    /// Number of records.
+    pub records_max: usize,
+    /// Size of keys and values, bytes.
+    pub bytes_max: usize,
+}
+
+impl ReadLimit {
+    /// Reads everything.
+    pub const NONE: ReadLimit = ReadLimit { records_max: usize::MAX, bytes_max: usize::MAX };
+
+    /// Returns whether a read that has these records may read more.
+    #[must_use]
+    pub fn has_room(self, read: &RecordBatch) -> bool {
+        read.records.len() < self.records_max && read.bytes.len() < self.bytes_max
+    }
+}
+
 /// Consecutive records of one store: dense in LSN, and only whole transactions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordBatch {

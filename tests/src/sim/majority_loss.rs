@@ -15,6 +15,7 @@
 //! may be gone. No frame outlives the processes at its ends.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use tribunal_core::row_key::RowKeyer;
 use tribunal_log::LogReader;
@@ -276,10 +277,8 @@ impl World {
             disk.cut_power_after(operations);
         }
         if let Err(error) = self.replay(survivor)? {
-            self.trace.note(time_us, format_args!("node {survivor} is interrupted before the first change: {error}"));
-            self.report.majority_loss.interrupted += 1;
             self.machine(survivor).cut_power();
-            self.operator_goes_on();
+            self.is_interrupted(format_args!("node {survivor} is interrupted before the first change: {error}"));
             return Ok(());
         }
         if let Some(operations) = after.filter(|_| !interrupts_replay) {
@@ -313,9 +312,7 @@ impl World {
                 return Err(format!("node {survivor} cannot continue alone: {refused}"));
             }
             Err(error) => {
-                self.trace.note(time_us, format_args!("node {survivor} is interrupted: {error}"));
-                self.report.majority_loss.interrupted += 1;
-                self.operator_goes_on();
+                self.is_interrupted(format_args!("node {survivor} is interrupted: {error}"));
             }
         }
         // After the last sync nothing can be lost any more.
@@ -326,6 +323,13 @@ impl World {
             machine.kill()
         }
         Ok(())
+    }
+
+    /// The command was interrupted: the operator repeats it.
+    fn is_interrupted(&mut self, what: fmt::Arguments<'_>) {
+        self.trace.note(self.time_us, what);
+        self.report.majority_loss.interrupted += 1;
+        self.operator_goes_on();
     }
 
     /// Replays the entries on disk that a newly started member knows to be committed, as the server does before

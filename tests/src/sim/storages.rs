@@ -171,7 +171,7 @@ impl World {
         known.due_us = if known.at.is_some() { time_us } else { time_us + AGAIN_US };
         let Some(at) = known.at else { return Ok(()) };
         let report = PushReport { rewound: before.is_none().then_some(at), acked: Some(at), ..PushReport::default() };
-        self.step(node, Input::Replica(Event::Pushed { store, generation: push, report }))
+        self.step(node, Input::Replica(Event::Pushed { store, push, report }))
     }
 
     /// The snapshot of a storage that a node would return at a Begin is one that the storage has.

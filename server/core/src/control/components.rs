@@ -9,7 +9,8 @@ use alloc::sync::Arc;
 use tribunal_types::limits::PLUGIN_VERSIONS_MAX;
 use tribunal_types::{AnnouncedComponent, Component, ComponentReport, ControlIndex, NodeId};
 
-use super::effect::{Applied, Effect, Refusal};
+use super::effect::{Applied, Effect};
+use super::refusal::{Limit, Refusal};
 
 /// All components. A copy shares all unchanged parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,9 @@ impl Components {
             Some(known) if known.component.name != component.name => return Err(Refusal::PluginNameTaken),
             Some(known) if known.component == *component => return Ok(Effect::Unchanged),
             None if self.by_digest.values().any(of_other_world) => return Err(Refusal::PluginNameTaken),
-            None if self.by_digest.len() >= PLUGIN_VERSIONS_MAX => return Err(Refusal::TooManyPlugins),
+            None if self.by_digest.len() >= PLUGIN_VERSIONS_MAX => {
+                return Err(Refusal::LimitReached(Limit::PluginVersions));
+            }
             Some(_) | None => {}
         }
         let by_digest = Arc::make_mut(&mut self.by_digest);

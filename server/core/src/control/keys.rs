@@ -9,8 +9,9 @@ use alloc::vec::Vec;
 use tribunal_types::limits::{KEYS_MAX, KEYS_PER_TENANT_MAX, KEYS_REVOKED_KEPT, TENANTS_MAX};
 use tribunal_types::{ApiKey, ControlIndex, DEFAULT_NAMESPACE, HeldKey, NamespaceId, RevokedKey};
 
-use super::effect::{Applied, Effect, Refusal};
+use super::effect::{Applied, Effect};
 use super::numbering::number_of;
+use super::refusal::{Limit, Refusal};
 
 /// The keys that are not revoked, the most recently revoked ones, and all tenants that keys were ever created for.
 ///
@@ -60,11 +61,11 @@ impl KeyTable {
     fn check_room(&self, namespace: Option<NamespaceId>) -> Result<(), Refusal> {
         let of_tenant = |namespace| self.keys.values().filter(|held| held.key.namespace == namespace).count();
         match namespace {
-            None if self.tenants.len() >= TENANTS_MAX => Err(Refusal::TooManyTenants),
+            None if self.tenants.len() >= TENANTS_MAX => Err(Refusal::LimitReached(Limit::Tenants)),
             Some(NamespaceId(number)) if number != 0 && of_tenant(NamespaceId(number)) >= KEYS_PER_TENANT_MAX => {
-                Err(Refusal::TooManyKeysOfTenant)
+                Err(Refusal::LimitReached(Limit::KeysOfTenant))
             }
-            _ if self.keys.len() >= KEYS_MAX => Err(Refusal::TooManyKeys),
+            _ if self.keys.len() >= KEYS_MAX => Err(Refusal::LimitReached(Limit::Keys)),
             _ => Ok(()),
         }
     }
@@ -178,12 +179,15 @@ mod tests {
         for n in 1..=KEYS_PER_TENANT_MAX as u64 {
             keys.create(ControlIndex(n), &key(&format!("{n}"), "shop")).unwrap();
         }
-        assert_eq!(keys.create(ControlIndex(999), &key("one more", "shop")), Err(Refusal::TooManyKeysOfTenant));
+        assert_eq!(
+            keys.create(ControlIndex(999), &key("one more", "shop")),
+            Err(Refusal::LimitReached(Limit::KeysOfTenant))
+        );
         for n in 1000..1000 + TENANTS_MAX as u64 - 1 {
             keys.create(ControlIndex(n), &key(&format!("{n}"), &format!("t{n}"))).unwrap();
             keys.revoke(ControlIndex(50_000 + n), &format!("{n}"));
         }
-        assert_eq!(keys.create(ControlIndex(90_000), &key("x", "new")), Err(Refusal::TooManyTenants));
+        assert_eq!(keys.create(ControlIndex(90_000), &key("x", "new")), Err(Refusal::LimitReached(Limit::Tenants)));
         assert_eq!(namespace(keys.create(ControlIndex(90_001), &key("x", "t1000"))), 1000, "it exists");
     }
 

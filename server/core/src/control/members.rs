@@ -12,7 +12,8 @@ use alloc::vec::Vec;
 use tribunal_types::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, NODES_MAX};
 use tribunal_types::{ClusterNode, Csn, Epoch, GroupId, GroupJoin, Incarnation, NodeId, NodeStage};
 
-use super::effect::{Applied, Effect, Refusal};
+use super::effect::{Applied, Effect};
+use super::refusal::{Limit, Refusal};
 
 /// Largest node id that fits into a [`Csn`].
 const NODE_MAX: u16 = (1 << Csn::NODE_BITS) - 1;
@@ -57,7 +58,7 @@ impl Members {
             };
         }
         if self.nodes.values().filter(|node| node.stage != NodeStage::Left).count() >= NODES_MAX {
-            return Err(Refusal::TooManyNodes);
+            return Err(Refusal::LimitReached(Limit::Nodes));
         }
         let last = self.nodes.last_key_value().map_or(0, |(node, _)| node.0);
         if last >= NODE_MAX {
@@ -259,11 +260,11 @@ mod tests {
         for n in 3..=NODES_MAX as u16 {
             assert_eq!(members.admit(&format!("n{n}"), "n:1", &[]), Ok(Effect::NodeAdmitted(NodeId(n))));
         }
-        assert_eq!(members.admit("z", "z:1", &[]), Err(Refusal::TooManyNodes));
+        assert_eq!(members.admit("z", "z:1", &[]), Err(Refusal::LimitReached(Limit::Nodes)));
         for n in NODES_MAX as u16 + 1..=NODE_MAX {
             let before = NodeId(n - 1);
             assert_eq!(members.remove(before), Ok(Effect::NodeLeaves(before)));
-            assert_eq!(members.admit("y", "y:1", &[]), Err(Refusal::TooManyNodes), "groups may have it");
+            assert_eq!(members.admit("y", "y:1", &[]), Err(Refusal::LimitReached(Limit::Nodes)), "groups may have it");
             assert_eq!(members.forget(before), Effect::NodeLeft(before));
             assert_eq!(members.admit("y", "y:1", &[]), Ok(Effect::NodeAdmitted(NodeId(n))), "the name is free again");
         }

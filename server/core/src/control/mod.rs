@@ -8,10 +8,12 @@ pub mod members;
 mod numbering;
 mod proposers;
 pub mod readers;
+pub mod refusal;
 pub mod releases;
 pub mod replicated_state;
 pub mod slots;
 pub mod stores;
 
-pub use effect::{Applied, Effect, Refusal};
+pub use effect::{Applied, Effect};
+pub use refusal::{Limit, Refusal};
 pub use replicated_state::{Moment, ReplicatedState};

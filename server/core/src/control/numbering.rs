@@ -5,7 +5,7 @@
 
 use tribunal_types::ControlIndex;
 
-use super::effect::Refusal;
+use super::refusal::Refusal;
 use crate::planted::{Bug, planted};
 
 /// Returns the number of an object created by entry `index`. `known` is 0, or its number as known to the proposer: the

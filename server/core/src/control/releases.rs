@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 use tribunal_types::limits::NAME_BYTES_MAX;
 use tribunal_types::{Generation, NodeId, Release};
 
-use super::effect::{Applied, Effect, Refusal};
+use super::effect::{Applied, Effect};
+use super::refusal::Refusal;
 
 /// All releases. A copy shares everything until either one is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,11 +14,12 @@ use tribunal_types::{
 };
 
 use super::components::Components;
-use super::effect::{Applied, Effect, Refusal};
+use super::effect::{Applied, Effect};
 use super::keys::KeyTable;
 use super::members::Members;
 use super::proposers::Proposers;
 use super::readers::ReaderTable;
+use super::refusal::Refusal;
 use super::releases::Releases;
 use super::slots::{SlotEffect, Slots};
 use super::stores::StoreTable;
@@ -93,28 +94,12 @@ impl ReplicatedState {
                 self.bounds = Some(*bounds);
                 Ok(Effect::BoundsSet(*bounds))
             }
-            ControlChange::ActivatePlugin(activation) => {
-                self.check_ready(activation, moment.members)?;
-                let holds = match self.slots.apply(index, activation, moment.next) {
-                    SlotEffect::Void => return Ok(Effect::Unchanged),
-                    SlotEffect::Holds => true,
-                    SlotEffect::Pending => false,
-                };
-                Ok(Effect::PluginActivated { activation: activation.clone(), holds })
-            }
+            ControlChange::ActivatePlugin(activation) => self.activate(index, activation, moment),
             ControlChange::AnnounceComponent(component) => self.components.announce(index, component),
             ControlChange::ReportComponent { digest, node, report } => {
                 Ok(self.components.report(digest, *node, report))
             }
-            ControlChange::ForgetPlugin { digest } => {
-                // Another node may have activated it since this was proposed.
-                if self.components.get(digest).is_some() && !self.slots.users_of(digest).is_empty() {
-                    return Err(Refusal::PluginInUse);
-                }
-                self.components.forget(digest);
-                self.slots.forget(digest);
-                Ok(Effect::PluginForgotten(*digest))
-            }
+            ControlChange::ForgetPlugin { digest } => self.forget_plugin(*digest),
             ControlChange::CreateKey(key) => self.keys.create(index, key),
             ControlChange::RevokeKey { id } => Ok(self.keys.revoke(index, id)),
             ControlChange::AdmitNode { name, address, voters } => self.members.admit(name, address, voters),
@@ -141,6 +126,26 @@ impl ReplicatedState {
             ControlChange::SoleNode { node } => self.members.leave_alone(*node),
             ControlChange::Lost => Ok(Effect::EntryLost),
         }
+    }
+
+    fn activate(&mut self, index: ControlIndex, activation: &PluginActivation, moment: Moment<'_>) -> Applied {
+        self.check_ready(activation, moment.members)?;
+        let holds = match self.slots.apply(index, activation, moment.next) {
+            SlotEffect::Void => return Ok(Effect::Unchanged),
+            SlotEffect::Holds => true,
+            SlotEffect::Pending => false,
+        };
+        Ok(Effect::PluginActivated { activation: activation.clone(), holds })
+    }
+
+    fn forget_plugin(&mut self, digest: [u8; 32]) -> Applied {
+        // Another node may have activated it since this was proposed.
+        if self.components.get(&digest).is_some() && !self.slots.users_of(&digest).is_empty() {
+            return Err(Refusal::PluginInUse);
+        }
+        self.components.forget(&digest);
+        self.slots.forget(&digest);
+        Ok(Effect::PluginForgotten(digest))
     }
 
     /// Checks that every member can run the plugin of an activation. A plugin that a slot returns to ran on all of

@@ -10,8 +10,9 @@ use tribunal_types::{
     ControlIndex, DeclaredStore, Detachment, Lsn, NamespaceId, NodeId, Pusher, Skip, StoreId, StoreSpec,
 };
 
-use super::effect::{Applied, Effect, Refusal};
+use super::effect::{Applied, Effect};
 use super::numbering::number_of;
+use super::refusal::{Limit, Refusal};
 
 /// All stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,9 +41,13 @@ impl StoreTable {
         let Some(known) = self.named(spec.namespace, &spec.name) else {
             let of_tenant = || self.stores().filter(|store| store.spec.namespace == spec.namespace).count();
             if spec.namespace != NamespaceId(0) && of_tenant() >= STORES_PER_TENANT_MAX {
-                return Err(Refusal::TooManyStoresOfTenant);
+                return Err(Refusal::LimitReached(Limit::StoresOfTenant));
             }
-            return if self.stores.len() < STORES_MAX { Ok(Declaration::New) } else { Err(Refusal::TooManyStores) };
+            return if self.stores.len() < STORES_MAX {
+                Ok(Declaration::New)
+            } else {
+                Err(Refusal::LimitReached(Limit::Stores))
+            };
         };
         let id = known.spec.id;
         if known.spec == (StoreSpec { id, ..spec.clone() }) {
@@ -123,7 +128,7 @@ impl StoreTable {
     pub(super) fn skip(&mut self, index: ControlIndex, skip: &Skip) -> Applied {
         let store = self.store(skip.store);
         if store.is_some_and(|store| store.skips.len() >= SKIPS_PER_STORE_MAX) {
-            return Err(Refusal::TooManySkips);
+            return Err(Refusal::LimitReached(Limit::SkipsOfStore));
         }
         let is_new = |store: &DeclaredStore| store.skipped().all(|lsn| lsn != skip.lsn);
         let skipped = Effect::RecordSkipped(skip.store, skip.lsn);
@@ -240,11 +245,11 @@ mod tests {
         for index in 1..=STORES_PER_TENANT_MAX as u64 {
             declare(index, 9, format!("s{index}")).unwrap();
         }
-        assert_eq!(declare(2000, 9, "more".into()), Err(Refusal::TooManyStoresOfTenant));
+        assert_eq!(declare(2000, 9, "more".into()), Err(Refusal::LimitReached(Limit::StoresOfTenant)));
         for index in STORES_PER_TENANT_MAX as u64 + 1..=STORES_MAX as u64 {
             declare(index, 0, format!("s{index}")).unwrap();
         }
-        assert_eq!(declare(2001, 0, "more".into()), Err(Refusal::TooManyStores));
+        assert_eq!(declare(2001, 0, "more".into()), Err(Refusal::LimitReached(Limit::Stores)));
     }
 
     #[test]

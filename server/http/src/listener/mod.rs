@@ -2,6 +2,7 @@
 //!
 //! Knows no endpoint except that of the fast path.
 
+mod begun_request;
 pub mod connection;
 pub mod fast_path;
 pub(crate) mod flushes;

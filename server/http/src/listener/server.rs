@@ -9,10 +9,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::header::CONNECTION;
-use axum::http::{HeaderValue, Version};
-use axum::response::IntoResponse;
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -21,8 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tribunal_service::Lane;
 
-use crate::app::Duplex;
-use crate::counters::{self, OpenStream};
+use crate::counters;
+use crate::listener::begun_request::BegunRequest;
 use crate::listener::connection::{Activity, WatchedIo};
 use crate::listener::fast_path::{ConnectionContext, FastPath, STREAMS_PER_CONNECTION_MAX};
 use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
@@ -30,8 +26,6 @@ use crate::listener::lanes::{Lanes, Seat};
 use crate::listener::open_connections::OpenConnections;
 use crate::listener::tls::Socket;
 use crate::listener::unread::StreamExecutor;
-use crate::response::kept_body::keeping;
-use crate::response::pieces::{in_pieces, is_as_good_as_sent};
 
 /// Concurrent streams of one HTTP/2 connection.
 pub(crate) const STREAMS_MAX: u32 = 256;
@@ -283,38 +277,10 @@ async fn connection(
         ..ConnectionContext::default()
     });
     let requests = Arc::clone(&activity);
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let multiplexed = request.version() == Version::HTTP_2;
-        let working = requests.request_began(multiplexed);
-        let (number, bad) = requests.next_request();
+    let service = service_fn(move |request| {
+        let request = BegunRequest::new(request, &requests);
         let (fast_path, context) = (Arc::clone(&fast_path), Arc::clone(&context));
-        let requests = Arc::clone(&requests);
-        async move {
-            let mut response = match bad {
-                None => fast_path.answer(request, &context).await,
-                Some(bad) => bad.problem().into_response(),
-            };
-            let responding = (!is_as_good_as_sent(response.body())).then(|| requests.response_began());
-            // hyper may keep the extensions.
-            let duplex = response.extensions_mut().remove::<Duplex>().map(|_| requests.duplex_began());
-            drop(working);
-            if duplex.is_none() && !multiplexed && requests.ends_with(number) {
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            counters::answered(&response);
-            if let Some(responding) = responding {
-                response = response.map(|body| keeping(body, responding));
-            }
-            Ok::<_, Infallible>(match duplex {
-                Some(duplex) => response.map(|body| in_pieces(keeping(body, (duplex, OpenStream::new())), None)),
-                // In HTTP/2, even the smallest body records whether it is read.
-                None if multiplexed => response.map(|body| in_pieces(body, None)),
-                None if !is_as_good_as_sent(response.body()) => {
-                    response.map(|body| in_pieces(body, Some(Arc::clone(requests.flushes()))))
-                }
-                None => response,
-            })
-        }
+        async move { Ok::<_, Infallible>(request.answer(&fast_path, &context).await) }
     });
     let mut served = std::pin::pin!(builder.serve_connection(io, service));
     let mut watchdog = std::pin::pin!(tokio::time::sleep(options.header_timeout));

@@ -11,4 +11,5 @@ pub(crate) mod pieces;
 pub mod problem;
 pub mod prometheus_text;
 pub mod response_json;
+mod service_problem;
 pub(crate) mod stream_room;

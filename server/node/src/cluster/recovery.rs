@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tribunal_codec::GroupState;
 use tribunal_core::batcher::Batcher;
+use tribunal_core::control::slots::Slots;
 use tribunal_core::resolver::ResolverConfig;
 use tribunal_core::row_key::RowKeyer;
-use tribunal_log::{DiskLog, DurableLog, GroupCursors, LogError, LogOptions, LogReader};
+use tribunal_log::{DiskLog, DurableLog, GroupCursors, LogError, LogOptions, LogReader, Opened};
 use tribunal_member::{Input, Member, MemberStart, Members, Output, RaftSettings, Restored, stamp_in};
 use tribunal_replica::{Now, PolicyRunner, Replica, ReplicaStart, Settings};
 use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
@@ -20,6 +22,7 @@ use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
 use crate::cluster::releases::check_generation;
 use crate::cluster::state_copy::incoming;
+use crate::commit::batch_size::MEMBER_BYTES_MAX;
 use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for, visibility_of};
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
@@ -43,8 +46,6 @@ const IMAGE_EVERY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Approximate maximum size of committed but undecided entries in memory: more than all nodes have in flight at a time.
 /// A node that comes back decides as much between two polls of its peers, in a tenth of a second.
 const UNDECIDED_BYTES_MAX: usize = 32 << 20;
-/// Maximum size of a batch, unless it is a single transaction.
-pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
 
 /// A recovered member before its threads start.
 pub struct RecoveredMember {
@@ -87,28 +88,7 @@ pub fn recover_member(
     drawn: Drawn,
 ) -> Result<RecoveredMember, String> {
     let started = Instant::now();
-    let options = LogOptions {
-        node: membership.node,
-        cluster: Some(membership.identity),
-        retention_ms: config.log.retention_hours * 3_600_000,
-        retention_bytes: config.log.retention_bytes,
-        ..LogOptions::default()
-    };
-    check_adopted(&config.data, membership)?;
-    // Without a note this is the state of a single node whose adoption was interrupted.
-    if has_note(&config.data) {
-        // A log is always created before the note.
-        if !tribunal_log::exists(&log_dir(&config.data)).map_err(in_words)? {
-            return Err(log_is_missing(&log_dir(&config.data), membership.node));
-        }
-        incoming::put_in_place(&config.data)?;
-    }
-    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(in_words)?;
-    let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
-    found.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
-    // Raft takes everything that it finds for durable and vouches for it at once. A killed process may have left it in the
-    // system's cache.
-    log.sync().map_err(in_words)?;
+    let Opened { writer: mut log, reader, recovered: found } = open_log(config, membership)?;
     let mut policies = PolicySet::new(config, Arc::clone(&loader))?;
     let groups: Vec<GroupId> = membership.founders.iter().map(|node| Membership::group_of(*node)).collect();
     let keyer = RowKeyer::new(found.row_secret);
@@ -131,16 +111,7 @@ pub fn recover_member(
     }
     check_generation(&replicated)?;
     let activations = policies.go_live_as_member(replicated.slots())?;
-    let stored = |group: GroupId| (group, reader.group_state(group));
     let own = Membership::group_of(membership.node);
-    let settings = Settings {
-        image_every_bytes: settings.image_every_bytes.min(IMAGE_EVERY_BYTES_MAX),
-        in_flight_max: IN_FLIGHT_MAX,
-        pause_min: PAUSE_MIN,
-        batch_bytes_max: BATCH_BYTES_MAX,
-        take_over_after: Some(TAKE_OVER_AFTER),
-        ..settings
-    };
     let replica = ReplicaStart {
         group: own,
         leads: false,
@@ -155,7 +126,7 @@ pub fn recover_member(
         executor: Workers::start(threads_for(config.shards))?,
         // The replica itself decides a member's epochs again, and counts them.
         replayed: 0,
-        settings,
+        settings: of_member(settings),
     };
     let now = Now::default();
     let start = MemberStart {
@@ -167,15 +138,7 @@ pub fn recover_member(
         keyer,
         log: GroupLogs::new(reader.clone()),
         raft: RaftSettings { seed: drawn.seed, ..RaftSettings::default() },
-        groups: [GroupId::CONTROL]
-            .into_iter()
-            .chain(groups)
-            .chain(reader.groups())
-            .chain(image.keys().copied())
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .map(stored)
-            .collect(),
+        groups: stored_groups(&groups, &reader, &image),
         first_members: Members::first(membership.founders.iter().copied()),
         undecided_bytes_max: UNDECIDED_BYTES_MAX,
     };
@@ -191,15 +154,64 @@ pub fn recover_member(
         "recovered"
     );
     check_generation(member.replica().replicated())?;
-    // Plugins named by the control log take precedence; slots that it does not name are for the cluster's first start.
-    let slots = member.replica().replicated().slots();
-    let is_named =
-        |wanted: &PluginActivation| slots.slot(&wanted.choice.slot).is_some_and(|slot| slot.active().is_some());
-    let activations = activations.into_iter().filter(|wanted| !is_named(wanted)).collect();
+    let activations = for_free_slots(activations, member.replica().replicated().slots());
     let groups = reader.groups();
     let has_history = groups.into_iter().any(|group| reader.group_state(group).commit > 0);
     let first_start = FirstStart::read(&config.data, membership, has_history, drawn.run)?;
     Ok(RecoveredMember { log, reader, keyer, member: Box::new(member), image, started, first_start, activations })
+}
+
+/// Opens the log in `config.data`, after checking that it is that of this member.
+fn open_log(config: &Config, membership: &Membership) -> Result<Opened, String> {
+    let options = LogOptions {
+        node: membership.node,
+        cluster: Some(membership.identity),
+        retention_ms: config.log.retention_hours * 3_600_000,
+        retention_bytes: config.log.retention_bytes,
+        ..LogOptions::default()
+    };
+    check_adopted(&config.data, membership)?;
+    // Without a note this is the state of a single node whose adoption was interrupted.
+    if has_note(&config.data) {
+        // A log is always created before the note.
+        if !tribunal_log::exists(&log_dir(&config.data)).map_err(in_words)? {
+            return Err(log_is_missing(&log_dir(&config.data), membership.node));
+        }
+        incoming::put_in_place(&config.data)?;
+    }
+    let mut opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(in_words)?;
+    opened.recovered.warnings.iter().for_each(|warning| tracing::warn!(warning, "opening the log"));
+    // Raft takes everything that it finds for durable and vouches for it at once. A killed process may have left it in the
+    // system's cache.
+    opened.writer.sync().map_err(in_words)?;
+    Ok(opened)
+}
+
+/// Returns the settings of a member's replica.
+fn of_member(settings: Settings) -> Settings {
+    Settings {
+        image_every_bytes: settings.image_every_bytes.min(IMAGE_EVERY_BYTES_MAX),
+        in_flight_max: IN_FLIGHT_MAX,
+        pause_min: PAUSE_MIN,
+        batch_bytes_max: MEMBER_BYTES_MAX,
+        take_over_after: Some(TAKE_OVER_AFTER),
+        ..settings
+    }
+}
+
+/// Returns the stored state of every group that is known: of the founders, in the log, or in the state image.
+fn stored_groups(founders: &[GroupId], reader: &LogReader, image: &GroupCursors) -> Vec<(GroupId, GroupState)> {
+    let known = [GroupId::CONTROL].into_iter().chain(founders.iter().copied());
+    let known = known.chain(reader.groups()).chain(image.keys().copied()).collect::<BTreeSet<_>>();
+    known.into_iter().map(|group| (group, reader.group_state(group))).collect()
+}
+
+/// Returns the activations of slots that the control log does not name, which are for the cluster's first start:
+/// plugins named by the control log take precedence.
+fn for_free_slots(activations: Vec<PluginActivation>, slots: &Slots) -> Vec<PluginActivation> {
+    let is_named =
+        |wanted: &PluginActivation| slots.slot(&wanted.choice.slot).is_some_and(|slot| slot.active().is_some());
+    activations.into_iter().filter(|wanted| !is_named(wanted)).collect()
 }
 
 struct Replay {

@@ -2,6 +2,7 @@
 
 pub mod cli;
 mod cluster_adopt;
+mod cluster_answers;
 mod cluster_files;
 mod cluster_members;
 mod cluster_recover;

@@ -35,14 +35,14 @@ impl NodeService {
     /// Reports a verdict.
     pub(crate) fn report(&self, txn: ReportedTxn, decided: &Decided) {
         if decided.replayed {
-            self.shared.metrics.replayed.inc();
+            self.shared.metrics.txns.replayed.inc();
             return;
         }
         if let Verdict::ReadOnly { .. } = decided.verdict {
-            return self.shared.metrics.count_read_only(txn.namespace);
+            return self.shared.metrics.txns.count_read_only(txn.namespace);
         }
         if let Decided { verdict: Verdict::Committed { .. }, csn: Some(_), .. } = decided {
-            return self.shared.metrics.tenants.count_commit(txn.namespace);
+            return self.shared.metrics.txns.tenants.count_commit(txn.namespace);
         }
         let Decided { verdict: Verdict::Aborted { epoch, reason, conflicts }, .. } = decided else {
             return;
@@ -61,7 +61,7 @@ impl NodeService {
             namespace: self.tenant_name(txn.namespace),
             store: store.map_or(String::new(), |spec| spec.name.clone()),
         };
-        self.shared.metrics.count_abort(txn.namespace, *reason, &label);
+        self.shared.metrics.txns.count_abort(txn.namespace, *reason, &label);
         if tracing::enabled!(tracing::Level::DEBUG) {
             let AbortLabel { reason, stage, level, namespace, store } = &label;
             let row = conflict.map(|conflict| conflict.row.as_ref().unwrap_or(&conflict.key));

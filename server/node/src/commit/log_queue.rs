@@ -73,7 +73,7 @@ impl LogWriter {
         self.write(|this| {
             let start = Instant::now();
             this.log.append(batch)?;
-            this.metrics.append_seconds.observe(start.elapsed().as_secs_f64());
+            this.metrics.log.append_seconds.observe(start.elapsed().as_secs_f64());
             this.sync_now()
         })
     }
@@ -92,7 +92,7 @@ impl LogWriter {
                     GroupWrite::State(group, state) => this.log.set_group_state(group, &state)?,
                 }
             }
-            this.metrics.append_seconds.observe(start.elapsed().as_secs_f64());
+            this.metrics.log.append_seconds.observe(start.elapsed().as_secs_f64());
             Ok(())
         })
     }
@@ -111,8 +111,8 @@ impl LogWriter {
         let synced = Instant::now();
         self.mark_due_since = Some(synced);
         self.last_sync = synced - start;
-        self.metrics.sync_seconds.observe(self.last_sync.as_secs_f64());
-        self.metrics.set_log(self.log.stats());
+        self.metrics.log.sync_seconds.observe(self.last_sync.as_secs_f64());
+        self.metrics.log.set(self.log.stats());
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! The commit path: from the queue through the sequencer and the log to the reply, and recovery after a restart.
 
 pub(crate) mod abort_report;
+pub mod batch_size;
 pub mod change_under_way;
 pub mod commit_queue;
 pub mod decider;

@@ -15,7 +15,7 @@ use tribunal_core::epochs::{Epochs, FoldPosition, Folded, Step};
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::row_key::RowKeyer;
 use tribunal_core::visibility::{Delivery, Visibility};
-use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader};
+use tribunal_log::{DiskLog, DurableLog, LogError, LogOptions, LogReader, Opened};
 use tribunal_member::{control_in, groups_in, position_in};
 use tribunal_replica::{BySize, PolicyRunner, delivery};
 use tribunal_types::{
@@ -110,26 +110,7 @@ pub(crate) fn threads_for(partitions: u16) -> usize {
 /// A description of the problem and its remedy.
 pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, String> {
     let start = Instant::now();
-    if first_start::has_note(&config.data) {
-        return Err(of_member(&config.data));
-    }
-    check_log_is_present(&config.data)?;
-    let options = LogOptions {
-        retention_ms: config.log.retention_hours * 3_600_000,
-        retention_bytes: config.log.retention_bytes,
-        ..LogOptions::default()
-    };
-    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| match error {
-        LogError::Damaged { .. } => format!("{error}: run {} to see what can be kept", salvage_command(&config.data)),
-        other => other.to_string(),
-    })?;
-    let (mut log, reader, found) = (opened.writer, opened.reader, opened.recovered);
-    for warning in &found.warnings {
-        tracing::warn!(warning, "opening the log");
-    }
-    if !reader.groups().is_empty() {
-        return Err(of_member(&config.data));
-    }
+    let Opened { writer: mut log, reader, recovered: found } = open_log(config)?;
     // The bounds come from the control log, like everything that decides verdicts; the defaults apply until it sets
     // others.
     let unusable = |error: String| format!("the state image cannot be used: {error}");
@@ -188,6 +169,30 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
         workers,
         replayed,
     })
+}
+
+/// Opens the log in `config.data`, unless it is that of a cluster's member.
+fn open_log(config: &Config) -> Result<Opened, String> {
+    if first_start::has_note(&config.data) {
+        return Err(of_member(&config.data));
+    }
+    check_log_is_present(&config.data)?;
+    let options = LogOptions {
+        retention_ms: config.log.retention_hours * 3_600_000,
+        retention_bytes: config.log.retention_bytes,
+        ..LogOptions::default()
+    };
+    let opened = tribunal_log::open(&log_dir(&config.data), &options).map_err(|error| match error {
+        LogError::Damaged { .. } => format!("{error}: run {} to see what can be kept", salvage_command(&config.data)),
+        other => other.to_string(),
+    })?;
+    for warning in &opened.recovered.warnings {
+        tracing::warn!(warning, "opening the log");
+    }
+    if !opened.reader.groups().is_empty() {
+        return Err(of_member(&config.data));
+    }
+    Ok(opened)
 }
 
 fn of_member(data: &Path) -> String {

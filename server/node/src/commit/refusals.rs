@@ -1,18 +1,19 @@
 //! Error replies to clients whose request was refused, or whose outcome is unknown.
 
-use tribunal_core::control::Refusal;
+use tribunal_core::control::{Limit, Refusal};
 use tribunal_service::ServiceError;
 
 /// Returns the error for a client whose request was refused.
 #[must_use]
 pub fn refused(refusal: Refusal) -> ServiceError {
     let (code, pointer) = match refusal {
-        Refusal::TooManyStores | Refusal::TooManyStoresOfTenant => ("too_many_stores", ""),
+        Refusal::LimitReached(Limit::Stores | Limit::StoresOfTenant) => ("too_many_stores", ""),
+        Refusal::LimitReached(Limit::SkipsOfStore) => ("too_many_skips", ""),
+        Refusal::LimitReached(Limit::PluginVersions) => ("too_many_plugins", ""),
+        Refusal::LimitReached(Limit::Keys | Limit::KeysOfTenant | Limit::Tenants) => ("too_many_keys", ""),
+        Refusal::LimitReached(Limit::Nodes) => ("too_many_nodes", ""),
         Refusal::ExistenceFixed => ("existence_fixed", "/existence"),
-        Refusal::TooManySkips => ("too_many_skips", ""),
-        Refusal::TooManyKeys | Refusal::TooManyKeysOfTenant | Refusal::TooManyTenants => ("too_many_keys", ""),
         Refusal::PluginNameTaken => ("plugin_name_taken", "{name}"),
-        Refusal::TooManyPlugins => ("too_many_plugins", ""),
         Refusal::EnginesDiffer => ("engines_differ", ""),
         Refusal::GenerationUnknown => ("generation_unknown", ""),
         Refusal::PluginInUse => ("plugin_in_use", "{name}"),
@@ -21,7 +22,6 @@ pub fn refused(refusal: Refusal) -> ServiceError {
         Refusal::NodeNotMember => ("not_a_member", ""),
         Refusal::NodeNameLength => ("node_name_length", "/name"),
         Refusal::NodeNameTaken => ("node_name_taken", "/name"),
-        Refusal::TooManyNodes => ("too_many_nodes", ""),
         Refusal::StoreUnknown => return ServiceError::NotFound { what: "store of this name".into() },
         Refusal::NodeUnknown => {
             return ServiceError::NotFound {

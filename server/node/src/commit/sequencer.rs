@@ -245,8 +245,8 @@ impl Sequencer {
             Message::Unreachable(node) => self.bring(Input::Unreachable(node)),
             Message::Removed(by) => self.removed(by),
             Message::Fresh(reply) => self.read_fresh(reply),
-            Message::PushReported(store, generation, reports) => {
-                self.step(Event::Pushed { store, generation, report: reports.take() });
+            Message::PushReported(store, push, reports) => {
+                self.step(Event::Pushed { store, push, report: reports.take() });
             }
             Message::OverQuota(store, bound) => {
                 let LaggingPush { complaint, opens_at, needs_all } = (self.state.lagging)(store);

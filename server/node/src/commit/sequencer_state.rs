@@ -32,6 +32,20 @@ pub struct Shared {
     pub waiting_bytes: Arc<AtomicUsize>,
 }
 
+impl Shared {
+    /// Returns the state of a node that has decided nothing yet. Its cache holds up to `cache_bytes` of recent epochs.
+    #[must_use]
+    pub fn new(cache_bytes: usize) -> Shared {
+        Shared {
+            cache: Arc::new(EpochCache::new(cache_bytes)),
+            progress: Arc::new(Progress::new()),
+            metrics: Arc::new(Metrics::new()),
+            view: Arc::new(View::default()),
+            waiting_bytes: Arc::new(AtomicUsize::new(0)),
+        }
+    }
+}
+
 /// Known state of a push that holds the log back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaggingPush {

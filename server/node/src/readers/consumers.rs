@@ -335,7 +335,7 @@ impl NodeService {
 
     /// Updates the metrics of all consumers and webhooks.
     pub(crate) fn count_readers(&self) {
-        let metrics = &self.shared.metrics;
+        let metrics = &self.shared.metrics.readers;
         let catalog = self.stores.catalog();
         let label_of = |store| {
             let spec = catalog.by_id(store);

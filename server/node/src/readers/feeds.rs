@@ -7,7 +7,7 @@ use tokio::time::timeout_at;
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
 use tribunal_service::{ConsumerStatus, LogApi, Registration, StateRows, StoreState, WebhookStatus};
 use tribunal_service::{LogPage, LogQuery, ServiceError, ServiceFuture, StoredRow};
-use tribunal_types::{LogId, Lsn, NamespaceId, StoreId, limits};
+use tribunal_types::{LogId, Lsn, NamespaceId, ReadLimit, StoreId, limits};
 
 use crate::readers::image_permits::ImagePermit;
 use crate::service::NodeService;
@@ -24,7 +24,8 @@ impl NodeService {
         self.of_this_log(query.log)?;
         let progress = &self.shared.progress;
         let deadline = Instant::now() + Duration::from_millis(query.wait_ms.min(limits::WAIT_MS_MAX));
-        let limit = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
+        let records_max = query.limit.clamp(1, limits::LOG_PAGE_RECORDS_MAX);
+        let limit = ReadLimit { records_max, bytes_max: query.bytes_max };
         let mut heads = progress.follow(query.store).ok_or_else(unknown)?;
         let (mut ended, mut caught_up) = (progress.ended(), false);
         loop {
@@ -35,7 +36,7 @@ impl NodeService {
             // Held until the page is returned, but not while this waits for records.
             let is_near = self.records.is_near(query.store, query.after);
             let permit = if is_near { None } else { self.rows.long_reads.permit().await };
-            let records = match self.records.page(query.store, query.after, limit, query.bytes_max) {
+            let records = match self.records.page(query.store, query.after, limit) {
                 Ok(records) => records,
                 Err(NoRecords::Truncated(_)) => return Err(self.truncated(query.store, query.after).await),
                 Err(NoRecords::Unreadable(detail)) => return Err(ServiceError::Unavailable { detail }),

@@ -122,25 +122,19 @@ pub enum NoRecords {
 }
 
 impl Records {
-    /// Returns the records after `after` that fit within the bounds, or none. Blocks on the disk only if the first one
+    /// Returns the records after `after` up to the limit, or none. Blocks on the disk only if the first one
     /// exists and is not in memory: a reader at the head must not cost a thread switch per epoch.
     ///
     /// # Errors
     /// If the log has truncated the records, or cannot be read.
-    pub fn page(
-        &self,
-        store: StoreId,
-        after: Lsn,
-        records_max: usize,
-        bytes_max: usize,
-    ) -> Result<RecordBatch, NoRecords> {
+    pub fn page(&self, store: StoreId, after: Lsn, limit: ReadLimit) -> Result<RecordBatch, NoRecords> {
         let head = self.head_of(store);
         if after >= head {
             return Ok(RecordBatch { store, ..RecordBatch::default() });
         }
         let first = self.cache.following(store, after);
         let near = first.is_some();
-        let read = || self.page_from(first, (store, after, head), records_max, bytes_max);
+        let read = || self.page_from(first, (store, after, head), limit);
         if near { read() } else { tokio::task::block_in_place(read) }
     }
 
@@ -149,17 +143,16 @@ impl Records {
         &self,
         mut first: Option<Arc<ResolvedEpoch>>,
         (store, after, head): (StoreId, Lsn, Lsn),
-        records_max: usize,
-        bytes_max: usize,
+        limit: ReadLimit,
     ) -> Result<RecordBatch, NoRecords> {
         let mut page = RecordBatch { store, ..RecordBatch::default() };
         let mut next = after;
-        while next < head && page.records.len() < records_max && page.bytes.len() < bytes_max {
+        while next < head && limit.has_room(&page) {
             let before = page.records.len();
             if let Some(epoch) = first.take().or_else(|| self.cache.following(store, next)) {
-                take(&epoch, store, next, &mut page, records_max, bytes_max);
+                records_of(&epoch.input, &epoch.outcome, store, next, &mut page, limit);
             } else {
-                self.take_logged((store, next, head), &mut page, records_max, bytes_max)?;
+                self.take_logged((store, next, head), &mut page, limit)?;
             }
             match page.records.last() {
                 Some(last) if page.records.len() > before => next = last.lsn,
@@ -230,8 +223,7 @@ impl Records {
         &self,
         (store, after, head): (StoreId, Lsn, Lsn),
         page: &mut RecordBatch,
-        records_max: usize,
-        bytes_max: usize,
+        limit: ReadLimit,
     ) -> Result<(), NoRecords> {
         let unreadable = |error: tribunal_log::LogError| NoRecords::Unreadable(error.to_string());
         match self.log.locate(store, after).map_err(unreadable)? {
@@ -243,10 +235,10 @@ impl Records {
                     if !has_record(outcome, store, due) {
                         return false;
                     }
-                    records_of(input, outcome, store, after, page, records_max, bytes_max);
+                    records_of(input, outcome, store, after, page, limit);
                     let last = page.bounds().map(|(_, last)| last);
                     let goes_on = last_of(outcome, store) == last && last.is_some_and(|last| last < head);
-                    goes_on && page.records.len() < records_max && page.bytes.len() < bytes_max
+                    goes_on && limit.has_room(page)
                 };
                 // An epoch that spans several pages is decoded once.
                 let Some(first) = self.log.epoch(epoch).map_err(unreadable)? else {
@@ -277,24 +269,13 @@ fn last_of(outcome: &EpochOutcome, store: StoreId) -> Option<Lsn> {
     outcome.lsns.iter().rfind(|at| at.store == store).map(|at| at.lsn)
 }
 
-fn take(
-    epoch: &ResolvedEpoch,
-    store: StoreId,
-    after: Lsn,
-    page: &mut RecordBatch,
-    records_max: usize,
-    bytes_max: usize,
-) {
-    records_of(&epoch.input, &epoch.outcome, store, after, page, records_max, bytes_max);
-}
-
 impl LogSource for Records {
     fn read(&self, store: StoreId, after: Lsn, limit: ReadLimit) -> Pending<'_, Result<RecordBatch, SourceError>> {
         Box::pin(async move {
             let mut changes = self.progress.subscribe();
             loop {
                 changes.borrow_and_update();
-                match self.page(store, after, limit.records_max, limit.bytes_max) {
+                match self.page(store, after, limit) {
                     Ok(page) if !page.records.is_empty() => return Ok(page),
                     Ok(_) => {}
                     Err(NoRecords::Truncated(oldest)) => return Err(SourceError::Truncated { oldest }),
@@ -555,7 +536,7 @@ mod tests {
         let acks =
             Acks { messages, push: ControlIndex(3), reports, forks, name, namespace, adaptor, tracing: None, known };
         let taken = || match queue.try_recv() {
-            Ok(Message::PushReported(store, generation, reports)) => Some((store, generation, reports.take())),
+            Ok(Message::PushReported(store, push, reports)) => Some((store, push, reports.take())),
             _ => None,
         };
         acks.rewound(StoreId(1), Lsn(2));

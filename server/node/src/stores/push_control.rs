@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::Sender;
-use tribunal_core::control::Refusal;
+use tribunal_core::control::{Limit, Refusal};
 use tribunal_member::Frame;
 use tribunal_push::AttachRefusal;
 use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
@@ -187,7 +187,7 @@ impl NodeService {
             return Err(ServiceError::ClientMistake { code: "not_stopped_there", pointer: "/lsn".into(), detail });
         }
         if self.stores.declared(store).is_some_and(|store| store.skips.len() >= SKIPS_PER_STORE_MAX) {
-            return Err(refused(Refusal::TooManySkips));
+            return Err(refused(Refusal::LimitReached(Limit::SkipsOfStore)));
         }
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let at_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);

@@ -56,9 +56,9 @@ impl NodeService {
         for namespace in namespaces {
             let label = NamespaceLabel { namespace: self.tenant_name(namespace) };
             let rows = self.shared.progress.rows_of(namespace);
-            self.shared.metrics.tenant_rows.get_or_create(&label).set(rows);
+            self.shared.metrics.tenants.rows.get_or_create(&label).set(rows);
             if let Some(max) = self.rows_max(namespace) {
-                self.shared.metrics.tenant_rows_max.get_or_create(&label).set(max);
+                self.shared.metrics.tenants.rows_max.get_or_create(&label).set(max);
             }
         }
     }

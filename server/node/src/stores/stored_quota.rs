@@ -56,9 +56,9 @@ impl NodeService {
     pub(crate) fn count_stored_bytes_of_tenants(&self) {
         for (namespace, bytes) in self.pushes.stored_bytes() {
             let label = NamespaceLabel { namespace: self.tenant_name(namespace) };
-            self.shared.metrics.tenant_stored_bytes.get_or_create(&label).set(bytes);
+            self.shared.metrics.tenants.stored_bytes.get_or_create(&label).set(bytes);
             if let Some(max) = self.bound_of(&self.stored_quota, namespace) {
-                self.shared.metrics.tenant_stored_bytes_max.get_or_create(&label).set(max);
+                self.shared.metrics.tenants.stored_bytes_max.get_or_create(&label).set(max);
             }
         }
     }

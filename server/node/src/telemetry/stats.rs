@@ -62,11 +62,11 @@ impl Window {
         let phases = &metrics.phases;
         Sample {
             at: Instant::now(),
-            committed: metrics.committed.get(),
-            replayed: metrics.replayed.get(),
-            epochs: metrics.epochs.get(),
-            aborts: metrics.aborts.lock().clone(),
-            epoch_txns: metrics.txns_of_epochs.counts(),
+            committed: metrics.txns.committed.get(),
+            replayed: metrics.txns.replayed.get(),
+            epochs: metrics.epochs.resolved.get(),
+            aborts: metrics.txns.aborts.lock().clone(),
+            epoch_txns: metrics.epochs.txns_counts.counts(),
             phases: vec![
                 ("queue", phases.queue.counts()),
                 ("sync", phases.sync.counts()),
@@ -74,7 +74,7 @@ impl Window {
                 ("apply", phases.apply.counts()),
             ],
             commits: vec![("durable", phases.durable.counts()), ("applied", phases.applied.counts())],
-            tenants: metrics.tenants.sample(),
+            tenants: metrics.txns.tenants.sample(),
         }
     }
 
@@ -110,7 +110,7 @@ impl Window {
     /// Returns the counts of a tenant's transactions since the oldest sample.
     #[must_use]
     pub fn tenant_stats(&self, namespace: NamespaceId) -> TenantStats {
-        let (at, now) = (Instant::now(), self.metrics.tenants.of(namespace));
+        let (at, now) = (Instant::now(), self.metrics.txns.tenants.of(namespace));
         let samples = self.samples.lock();
         let Some(oldest) = samples.front() else { return TenantStats::default() };
         // A tenant missing in the sample had no counts then.

@@ -1,4 +1,4 @@
-//! Carries out the replica's effects in the order it emits them: publishes, answers, writes.
+//! Carries out the outputs of a replica or member in the order it emits them: publishes, answers, writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,8 +10,10 @@ use tribunal_types::{FilledBy, GroupId, StoreId};
 
 use super::inline_writes::Allowed;
 use super::{Sequencer, without_epoch};
+use crate::cluster::recovery::cannot_go_on;
+use crate::cluster::state_copy::Lacks;
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
-use crate::commit::log_thread::Job;
+use crate::commit::log_thread::{GroupWrite, Job};
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
 use crate::telemetry::own_txns::OwnTxns;
@@ -33,7 +35,23 @@ impl Sequencer {
                 self.write_outcomes();
                 self.log.send(Job::Image { image, groups, applied, last });
             }
-            output => self.member_output(output),
+            Output::Append { group, id, content } => {
+                self.side.round.records.push(GroupWrite::Entry(group, id, content))
+            }
+            Output::Copy { group, id, content } => self.side.round.records.push(GroupWrite::Copy(group, id, content)),
+            Output::SetState { group, state } => self.side.round.records.push(GroupWrite::State(group, state)),
+            Output::Sync { number } => self.side.round.sync = Some(number),
+            Output::Send { to, frame } => self.state.outgoing.add(to, &frame),
+            Output::Fresh { read, epoch } => self.answer_fresh(read, epoch),
+            Output::NeedsImage { group, leader, at_least } => {
+                self.note_lag(Lacks::Entries { group, leader, at_least });
+                self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
+            }
+            Output::Diverged { reason } => self.refuse(reason),
+            Output::Removed => self.refuse_removed(),
+            Output::Failed { group, reason } => {
+                self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
+            }
         }
     }
 
@@ -132,7 +150,7 @@ impl Sequencer {
         if let ControlEffect::PluginActivated { activation, holds: true } = effect
             && activation.by == FilledBy::Faults
         {
-            self.shared.metrics.count_rollback(&activation.choice.slot);
+            self.shared.metrics.plugins.count_rollback(&activation.choice.slot);
         }
         // Publish the stores first: a request that finds a store in a view queries its progress.
         self.publish_stores();
@@ -151,8 +169,8 @@ impl Sequencer {
         self.shared.progress.set_epoch(complete, resolver.floor());
         self.shared.view.decided(resolver.last(), resolver.digest());
         let stats = resolver.stats();
-        let metrics = &self.shared.metrics;
-        metrics.epoch.set(complete.0);
+        let metrics = &self.shared.metrics.epochs;
+        metrics.last.set(complete.0);
         metrics.floor.set(resolver.floor().0);
         metrics.rows.set(stats.rows);
         metrics.row_bytes.set(stats.row_bytes);

@@ -5,18 +5,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use tokio::sync::oneshot;
-use tribunal_member::{Frame, Input, Output, Refused, Stage};
+use tribunal_member::{Frame, Input, Refused, Stage};
 use tribunal_replica::Event;
 use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 
 use super::Sequencer;
 use super::inline_writes::Allowed;
 use crate::cluster::first_start::FirstStart;
-use crate::cluster::recovery::{REMOVED, TICK, cannot_go_on};
+use crate::cluster::recovery::{REMOVED, TICK};
 use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::{lost_entries, peer_clocks};
 use crate::commit::change_under_way::ChangeUnderWay;
-use crate::commit::log_thread::GroupWrite;
 use crate::commit::message::Message;
 use crate::commit::waiters::Channels;
 
@@ -136,7 +135,7 @@ impl Sequencer {
     }
 
     /// Records that this node lacks state that only a copy of another member's state provides.
-    fn note_lag(&mut self, lacks: Lacks) {
+    pub(super) fn note_lag(&mut self, lacks: Lacks) {
         self.side.lag.get_or_insert(Lag { lacks, compacted: BTreeMap::new(), others: BTreeMap::new() });
     }
 
@@ -154,7 +153,7 @@ impl Sequencer {
     }
 
     /// Ends the node: it must not take part in its cluster.
-    fn refuse(&mut self, reason: String) {
+    pub(super) fn refuse(&mut self, reason: String) {
         self.side.refused = true;
         self.inline.failed.get_or_insert(reason);
     }
@@ -170,7 +169,7 @@ impl Sequencer {
     }
 
     /// Ends the removed node, and records that no process may start with its directory again.
-    fn refuse_removed(&mut self) {
+    pub(super) fn refuse_removed(&mut self) {
         let noted = self.decider.first_start().map(|first_start| first_start.note_removed());
         if let Some(Err(reason)) = noted {
             // The next start learns it from the other nodes again.
@@ -310,31 +309,9 @@ impl Sequencer {
         self.bring(Input::Fresh(read));
     }
 
-    pub(super) fn member_output(&mut self, output: Output<Channels>) {
-        match output {
-            Output::Append { group, id, content } => {
-                self.side.round.records.push(GroupWrite::Entry(group, id, content))
-            }
-            Output::Copy { group, id, content } => self.side.round.records.push(GroupWrite::Copy(group, id, content)),
-            Output::SetState { group, state } => self.side.round.records.push(GroupWrite::State(group, state)),
-            Output::Sync { number } => self.side.round.sync = Some(number),
-            Output::Send { to, frame } => self.state.outgoing.add(to, &frame),
-            Output::Fresh { read, epoch } => {
-                let reply = self.side.reads.waiting.remove(&read);
-                if let Some(reply) = reply {
-                    let _ = reply.send(epoch);
-                }
-            }
-            Output::NeedsImage { group, leader, at_least } => {
-                self.note_lag(Lacks::Entries { group, leader, at_least });
-                self.inline.failed.get_or_insert_with(|| cannot_go_on(group, "entries are missing"));
-            }
-            Output::Diverged { reason } => self.refuse(reason),
-            Output::Removed => self.refuse_removed(),
-            Output::Failed { group, reason } => {
-                self.inline.failed.get_or_insert_with(|| cannot_go_on(group, &reason));
-            }
-            Output::Effect(_) | Output::Decided { .. } | Output::Image { .. } => unreachable!("not the member's own"),
+    pub(super) fn answer_fresh(&mut self, read: u64, epoch: Option<Epoch>) {
+        if let Some(reply) = self.side.reads.waiting.remove(&read) {
+            let _ = reply.send(epoch);
         }
     }
 
