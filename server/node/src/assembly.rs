@@ -2,7 +2,7 @@
 //! dependencies.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, unbounded};
@@ -38,6 +38,7 @@ use crate::commit::progress::Progress;
 use crate::commit::replies::Dispatch;
 use crate::commit::sequencer::Sequencer;
 use crate::commit::sequencer_state::{OnControl, SequencerState, Shared};
+use crate::commit::waiting_bytes::WaitingBytes;
 use crate::config::Config;
 use crate::data_disk::DataDisk;
 use crate::plugins::cluster_plugins::ClusterPlugins;
@@ -187,7 +188,7 @@ impl Parts<'_> {
             progress: Arc::new(Progress::new()),
             metrics: Arc::new(Metrics::new()),
             view: Arc::new(View::default()),
-            waiting_bytes: Arc::new(AtomicUsize::new(0)),
+            waiting: Arc::new(WaitingBytes::new()),
         };
         let instance = cluster.as_ref().map(|(membership, _)| format!("{}/{}", membership.name, membership.node));
         let telemetry = Telemetry::start(&runtime, &shared.cache, instance)?;

@@ -20,3 +20,4 @@ pub mod sequencer_state;
 pub mod shards;
 pub mod txn_service;
 pub mod waiters;
+pub mod waiting_bytes;

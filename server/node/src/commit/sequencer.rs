@@ -5,13 +5,11 @@
 //! ([`InlineWrites`]). The replica determines all decisions and their order.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
-use tribunal_types::TxnRequest;
 
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
@@ -195,7 +193,7 @@ impl Sequencer {
             Message::CommitsQueued => {}
             Message::Judge(txns, reply) => {
                 self.asked_at = Some(Instant::now());
-                self.dismiss(&txns);
+                self.shared.waiting.release_all(&txns);
                 // Nothing may judge in place of a plugin that is not loaded. Without a reply, the caller reports the
                 // reason.
                 if !self.replica().waits_for_code() {
@@ -204,7 +202,7 @@ impl Sequencer {
             }
             Message::DryRun(txn, reply) => {
                 self.asked_at = Some(Instant::now());
-                self.dismiss(std::slice::from_ref(&*txn));
+                self.shared.waiting.release_all([&*txn]);
                 // Earlier requests first.
                 self.take_queued();
                 if self.replica().waits_for_code() {
@@ -257,12 +255,6 @@ impl Sequencer {
             }
             Message::LogFailed(_) | Message::CopyState { .. } | Message::Stop => unreachable!("handled by run"),
         }
-    }
-
-    /// Releases the bytes of transactions that no longer wait.
-    fn dismiss(&self, txns: &[TxnRequest]) {
-        let bytes = txns.iter().map(TxnRequest::memory_bytes).sum();
-        self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Finishes the epochs in flight, takes an image and ends.

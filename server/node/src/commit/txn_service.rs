@@ -192,7 +192,7 @@ impl NodeService {
         self.judge_all(txns, takes_commits).await
     }
 
-    /// Judges one transaction, or several read-only ones. Does not wait for an epoch. The sequencer does other work in
+    /// Judges one transaction, or several read-only ones of one tenant. Does not wait for an epoch. The sequencer does other work in
     /// between, so two of them may be judged on different states.
     async fn judge_all(
         &self,
@@ -204,6 +204,7 @@ impl NodeService {
         let mut verdicts = Vec::with_capacity(txns.len());
         let mut txns = txns.into_iter().peekable();
         while let Some(first) = txns.next() {
+            let namespace = first.namespace;
             let mut work = judging_work(&first);
             let mut slice = vec![first];
             while let Some(next) = txns.next_if(|next| work + judging_work(next) <= JUDGING_WORK_MAX) {
@@ -211,7 +212,7 @@ impl NodeService {
                 slice.push(next);
             }
             may_judge()?;
-            self.admit(slice.iter().map(TxnRequest::memory_bytes).sum())?;
+            self.admit(namespace, slice.iter().map(TxnRequest::memory_bytes).sum())?;
             let (reply, answer) = oneshot::channel();
             self.send(Message::Judge(slice, reply))?;
             let judged = answer.await.map_err(|_| self.not_judged())?;
@@ -227,7 +228,7 @@ impl NodeService {
         }
         self.check_quotas(&txn).await?;
         self.until_seen(std::slice::from_ref(&txn)).await?;
-        self.admit(txn.memory_bytes())?;
+        self.admit(txn.namespace, txn.memory_bytes())?;
         let asked = Instant::now();
         let (reply, answer) = oneshot::channel();
         self.send(Message::DryRun(Box::new(txn), reply))?;
@@ -247,7 +248,7 @@ impl NodeService {
         }
         let asked = Instant::now();
         self.check_quotas(&txn).await?;
-        self.admit_writes(txn.memory_bytes())?;
+        self.admit_writes(txn.namespace, txn.memory_bytes())?;
         let (sender, answer) = ReplySender::on(lane);
         self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
         // The spent transaction is dropped on the thread that allocated it.
@@ -306,10 +307,9 @@ impl NodeService {
         let asked = Instant::now();
         let (admitted, refused) = self.check_quotas_of_all(writes).await;
         let mut results: Vec<_> = refused.into_iter().map(|(place, error)| (place, Err(error))).collect();
-        if admitted.is_empty() {
-            return Ok(results);
-        }
-        self.admit_writes(admitted.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
+        // All transactions of one batch belong to one tenant.
+        let Some(namespace) = admitted.first().map(|(_, txn)| txn.namespace) else { return Ok(results) };
+        self.admit_writes(namespace, admitted.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
         let places: Vec<usize> = admitted.iter().map(|(place, _)| *place).collect();
         let places_count = places.len() as u64;
         let (reply, answers) = oneshot::channel();
