@@ -190,8 +190,12 @@ fn an_operator_of_the_service_sees_the_stores_of_every_tenant_but_not_their_rows
     assert_eq!(all, ["bank/kv", "default/own", "shop/events", "shop/kv"]);
     let one: Vec<String> = listed("/v1/admin/stores?namespace=shop");
     assert_eq!(one, ["shop/events", "shop/kv"]);
-    let none: Vec<String> = listed("/v1/admin/stores?namespace=none");
+    make_key(&node, &root, "new", &["engine"]);
+    let none: Vec<String> = listed("/v1/admin/stores?namespace=new");
     assert!(none.is_empty(), "{none:?}");
+    let unknown = call(&node, &root, "GET", "/v1/admin/stores?namespace=shp", None);
+    assert_eq!((unknown.status, &unknown.body["code"]), (404, &json!("not_found")), "{}", unknown.body);
+    assert!(unknown.body["detail"].to_string().contains("there is no namespace"), "{}", unknown.body);
     assert_eq!(call(&node, &root, "GET", "/v1/admin/stores?tenant=shop", None).status, 400);
     for (namespace, head) in [("shop", "1"), ("bank", "0")] {
         let store = call(&node, &root, "GET", &format!("/v1/admin/stores/{namespace}/kv"), None).body;

@@ -202,6 +202,10 @@ impl StoreApi for NodeService {
         self.tenant_name(namespace)
     }
 
+    fn has_namespace(&self, name: &str) -> bool {
+        self.access.has_namespace(name)
+    }
+
     fn declare_store(&self, spec: StoreSpec) -> Reply<'_, Declared> {
         Box::pin(self.declare(spec))
     }
