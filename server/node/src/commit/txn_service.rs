@@ -25,15 +25,12 @@ use crate::commit::abort_report::ReportedTxn;
 use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, stopping};
 use crate::commit::replies::{Answer, Answered, AnsweredMany, Many, ReplyHandle, ReplySender};
+use crate::commit::sequencer::{JUDGING_WORK_MAX, judging_work};
 use crate::commit::waiters::commit;
 use crate::service::{DECISION_TIMEOUT, NodeService};
 
 /// How long `ack: applied` waits for the stores.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of operations that the sequencer judges at once, a few milliseconds of work: commits wait meanwhile.
-const JUDGING_WORK_MAX: usize = 2048;
-/// Number of operations that a range counts for: every shard searches it in all of its runs above the snapshot.
-const RANGE_WORK: usize = 32;
 
 impl NodeService {
     /// Converts the sequencer's answer into a result.
@@ -483,11 +480,6 @@ impl TxnApi for NodeService {
 fn began(mut txn: TxnRequest) -> TxnRequest {
     txn.start = txn.start.or_else(|| txn.snapshots.iter().map(|s| s.at.next()).max());
     txn
-}
-
-/// Returns the cost of judging a transaction, in operations.
-fn judging_work(txn: &TxnRequest) -> usize {
-    1 + txn.reads.len() + txn.writes.len() + RANGE_WORK * txn.ranges.len()
 }
 
 /// Wraps a verdict that belongs to no epoch: nothing of it is stored.
