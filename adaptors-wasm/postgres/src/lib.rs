@@ -19,7 +19,8 @@
 //! replaces them, and everything is pushed again.
 //!
 //! Earlier releases move `lsn` without `last_record`: a record at another position is not the last one. The column is absent
-//! if the role may not add it to a table that such a release created; then the position alone counts.
+//! if the role may not add it to a table that such a release created; then the position alone counts, as it does if the role
+//! may not read and update the column.
 //!
 //! At the first contact, missing tables are created; if the role may not create them, the error contains the
 //! statements. Later, a missing table is an error. Invariant: SQL texts consist of names from the configuration, which

@@ -109,7 +109,7 @@ pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: &RecordId) -> [Sq
     );
     let (mark, record) = (mapping.mark(), to.to_string());
     let params = vec![text(store), text(table_names), text(&mark), number(from), number(to.lsn), text(&record)];
-    // The column may be absent, so the statement that names it must not be parsed before that is known.
+    // The column may be absent or not granted, so the statement that names it must not be parsed before that is known.
     let keep = format!(
         "DO $tribunal$ BEGIN IF {} THEN UPDATE {watermark} AS w SET last_record = current_setting('tribunal.record') \
          WHERE {OWN}; END IF; END $tribunal$",
@@ -118,13 +118,21 @@ pub(crate) fn move_watermark(mapping: &Mapping, from: u64, to: &RecordId) -> [Sq
     [SqlStatement { text: moved, params }, SqlStatement { text: keep, params: Vec::new() }]
 }
 
-/// Whether the table of watermarks has the column of the last record. Tables that earlier releases created lack it until
-/// it is added.
-fn keeps_records(mapping: &Mapping) -> String {
+/// Whether the table of watermarks has the column of the last record, and `also` holds for it. Tables that earlier
+/// releases created lack it until it is added.
+fn has_record_column(mapping: &Mapping, also: &str) -> String {
     format!(
         "EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass('{}') AND attname = 'last_record' \
-         AND NOT attisdropped)",
+         AND NOT attisdropped{also})",
         mapping.watermark
+    )
+}
+
+/// Whether there is this column, and the role may use it: privileges may have been granted for the other columns only.
+fn keeps_records(mapping: &Mapping) -> String {
+    has_record_column(
+        mapping,
+        " AND has_column_privilege(attrelid, attnum, 'SELECT') AND has_column_privilege(attrelid, attnum, 'UPDATE')",
     )
 }
 
@@ -151,24 +159,37 @@ const NAMES: &str = "SELECT string_agg(named, ',') FROM (SELECT unnest(string_to
 /// Creates missing objects at the first contact, and reads the watermark as `<log> <lsn>`, with the last record on a second
 /// line if it is kept; or the owner of the tables.
 pub(crate) fn read_watermark(mapping: &Mapping) -> Vec<SqlStatement> {
-    let watermark = &mapping.watermark;
     let lock = format!(
         "SELECT pg_advisory_xact_lock({ADVISORY_LOCK}), set_config('tribunal.store', $1::text, true), \
          set_config('tribunal.tables', $2::text, true), set_config('tribunal.mark', $3::text, true), \
          set_config('tribunal.names', ({NAMES}), true)"
     );
     let named = vec![text(&mapping.store), text(&mapping.table_names), text(&mapping.mark())];
-    let read = format!(
-        "SELECT coalesce((SELECT '{TAKEN}store `' || w.store || '`, tables ' || w.tables || ', log and store ' || w.log \
-         FROM {watermark} AS w WHERE {TAKES} ORDER BY w.store, w.tables LIMIT 1), \
-         (SELECT w.log || ' ' || w.lsn::text || coalesce(E'\\n' || (to_jsonb(w) ->> 'last_record'), '') \
-         FROM {watermark} AS w WHERE {OWN}))"
-    );
+    let told = "SELECT nullif(current_setting('tribunal.read'), '')".to_owned();
     vec![
         SqlStatement { text: lock, params: named },
         SqlStatement { text: begin(mapping), params: Vec::new() },
-        SqlStatement { text: read, params: Vec::new() },
+        SqlStatement { text: read(mapping), params: Vec::new() },
+        SqlStatement { text: told, params: Vec::new() },
     ]
+}
+
+/// Reads the watermark into the setting `tribunal.read`: a block returns nothing, but may choose the columns.
+fn read(mapping: &Mapping) -> String {
+    let watermark = &mapping.watermark;
+    let reading = |record: &str| {
+        format!(
+            "PERFORM set_config('tribunal.read', coalesce((SELECT '{TAKEN}store `' || w.store || '`, tables ' || w.tables || \
+             ', log and store ' || w.log FROM {watermark} AS w WHERE {TAKES} ORDER BY w.store, w.tables LIMIT 1), \
+             (SELECT w.log || ' ' || w.lsn::text{record} FROM {watermark} AS w WHERE {OWN}), ''), true);"
+        )
+    };
+    format!(
+        "DO $tribunal$ BEGIN IF {} THEN {} ELSE {} END IF; END $tribunal$",
+        keeps_records(mapping),
+        reading(" || coalesce(E'\\n' || w.last_record, '')"),
+        reading("")
+    )
 }
 
 /// Unless the tables are taken, initializes the watermark at the first contact, and removes this store's other
@@ -202,7 +223,7 @@ fn add_record_column(mapping: &Mapping) -> String {
     format!(
         "IF NOT {} THEN BEGIN LOCK TABLE {watermark} IN ACCESS EXCLUSIVE MODE NOWAIT; \
          ALTER TABLE {watermark} ADD COLUMN last_record text; EXCEPTION WHEN OTHERS THEN NULL; END; END IF;",
-        keeps_records(mapping),
+        has_record_column(mapping, ""),
         watermark = mapping.watermark
     )
 }

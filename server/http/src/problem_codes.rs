@@ -42,7 +42,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("forbidden", 403, "the caller's roles do not permit this request"),
     ("foreign_host", 403, "without access control, a node on loopback is not called by this name"),
     ("foreign_page", 403, "without access control, web pages of other origins are refused"),
-    ("not_found", 404, "what the path names does not exist, or belongs to another namespace"),
+    ("not_found", 404, "what the path or `namespace` names does not exist, or belongs to another namespace"),
     ("push_unregistered", 404, "no webhook is registered for this store"),
     ("row_missing", 404, "there is no such row; `applied` is the epoch that was read"),
     (

@@ -1,7 +1,7 @@
 //! Requests and bytes that each tenant has in flight, and their limits.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,10 +28,17 @@ pub struct Tenants {
     tenants: Mutex<HashMap<NamespaceId, Arc<InFlight>>>,
 }
 
+/// Bits of [`InFlight::held`] that count bytes: 4 TiB. The others count requests.
+const BYTES_BITS: u32 = 42;
+/// One request, in [`InFlight::held`].
+const REQUEST: u64 = 1 << BYTES_BITS;
+/// The most requests that can be counted.
+const REQUESTS_MAX: usize = (u64::MAX >> BYTES_BITS) as usize;
+
 #[derive(Debug, Default)]
 struct InFlight {
-    requests: AtomicUsize,
-    bytes: AtomicUsize,
+    /// Requests and bytes in one word: an attempt is checked against both limits, and counts towards neither if it is refused.
+    held: AtomicU64,
     /// Notifies streams that wait for room.
     released: Notify,
     /// The number of these streams: notifying takes a lock, which commits must not wait for.
@@ -39,19 +46,45 @@ struct InFlight {
 }
 
 impl InFlight {
+    /// Counts a request and its `bytes`, if there is room. If no bytes are in flight, any size fits.
+    fn enter(&self, bytes: usize, quota: TenantQuota) -> bool {
+        let requests_max = quota.requests_max.min(REQUESTS_MAX);
+        self.add_if(REQUEST + bytes as u64, |requests, before| {
+            requests < requests_max && (before == 0 || before.saturating_add(bytes) <= quota.bytes_max)
+        })
+    }
+
     /// Counts `bytes` of a request that already counts `own`, if there is room. If nothing else is in flight, any size fits.
     fn take(&self, bytes: usize, own: usize, bytes_max: usize) -> bool {
-        // A refused attempt changes nothing: others might fail because of it, and nothing would wake them.
+        self.add_if(bytes as u64, |_, before| bytes == 0 || before <= own || before.saturating_add(bytes) <= bytes_max)
+    }
+
+    /// Adds to what is held, if what is held so far, in requests and bytes, leaves room for it. Otherwise changes nothing:
+    /// others might fail because of it, and nothing would wake them.
+    fn add_if(&self, added: u64, fits: impl Fn(usize, usize) -> bool) -> bool {
         // Sequentially consistent with `release`: either this sees what is released, or it is seen waiting.
-        let taken = self.bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |before| {
-            let after = before.saturating_add(bytes);
-            (bytes == 0 || before <= own || after <= bytes_max).then_some(after)
+        let added = self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |held| {
+            let (requests, bytes) = (held >> BYTES_BITS, held & (REQUEST - 1));
+            fits(requests as usize, bytes as usize).then_some(held + added)
         });
-        taken.is_ok()
+        added.is_ok()
+    }
+
+    /// Counts bytes whether or not there is room for them.
+    fn add(&self, bytes: usize) {
+        self.held.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     fn release(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        self.subtract(bytes as u64);
+    }
+
+    fn leave(&self, bytes: usize) {
+        self.subtract(REQUEST + bytes as u64);
+    }
+
+    fn subtract(&self, released: u64) {
+        self.held.fetch_sub(released, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.released.notify_waiters();
         }
@@ -70,7 +103,7 @@ pub struct Permit {
 impl Permit {
     /// Counts bytes of a response that must be sent, too.
     pub fn add(&mut self, bytes: usize) {
-        self.tenant.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.tenant.add(bytes);
         self.bytes += bytes;
     }
 
@@ -149,9 +182,7 @@ impl Reserved {
     /// Counts `bytes` instead. An excess over the reservation is small, and counts whether or not there is room for it.
     pub fn resize(&mut self, bytes: usize) {
         match bytes.checked_sub(self.bytes) {
-            Some(more) => {
-                self.tenant.bytes.fetch_add(more, Ordering::Relaxed);
-            }
+            Some(more) => self.tenant.add(more),
             None => self.tenant.release(self.bytes - bytes),
         }
         self.bytes = bytes;
@@ -166,8 +197,7 @@ impl Drop for Reserved {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.tenant.requests.fetch_sub(1, Ordering::Relaxed);
-        self.tenant.release(self.bytes);
+        self.tenant.leave(self.bytes);
     }
 }
 
@@ -192,18 +222,8 @@ impl Tenants {
     /// size.
     pub fn enter(&self, namespace: NamespaceId, bytes: usize) -> Option<Permit> {
         let tenant = self.tenant(namespace);
-        let TenantQuota { requests_max, bytes_max } = self.quota;
-        // As in `take`, an attempt that is refused adds nothing, except one request while its bytes are checked.
-        let one_more = |before| (before < requests_max).then_some(before + 1);
-        tenant.requests.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        let mut permit = Permit { tenant, bytes: 0, bytes_max, kept: None };
-        let add = |before: usize| {
-            let after = before.saturating_add(bytes);
-            (before == 0 || after <= bytes_max).then_some(after)
-        };
-        permit.tenant.bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, add).ok()?;
-        permit.bytes = bytes;
-        Some(permit)
+        let fits = tenant.enter(bytes, self.quota);
+        fits.then(|| Permit { tenant, bytes, bytes_max: self.quota.bytes_max, kept: None })
     }
 }
 
@@ -249,6 +269,22 @@ mod tests {
         assert!(tenants.enter(two, 1000).is_some(), "alone, any size fits");
         drop((first, second));
         assert!(tenants.enter(one, 100).is_some());
+    }
+
+    #[test]
+    fn a_request_that_is_refused_for_its_bytes_takes_no_other_ones_place() {
+        let tenants = Tenants::new(TenantQuota { requests_max: 2, bytes_max: 100 });
+        let one = NamespaceId(1);
+        let _first = tenants.enter(one, 90).expect("it fits");
+        let large = || (0..2_000_000).all(|_| tenants.enter(one, 20).is_none());
+        std::thread::scope(|scope| {
+            // Several, so that some are interrupted amid an attempt.
+            let large = [(); 4].map(|()| scope.spawn(large));
+            while !large.iter().all(|large| large.is_finished()) {
+                assert!(tenants.enter(one, 10).is_some(), "there is room for a second request");
+            }
+            assert!(large.into_iter().all(|large| large.join().expect("no panic")), "too many bytes");
+        });
     }
 
     #[test]

@@ -16,8 +16,8 @@ use tribunal_service::Principal;
 use tribunal_types::{NamespaceId, Roles};
 
 fn principal(name: &str) -> Arc<Principal> {
-    let (namespace_name, name) = ("default".to_owned(), name.to_owned());
-    Arc::new(Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name })
+    let namespace_name = format!("{name}-namespace");
+    Arc::new(Principal { namespace: NamespaceId(0), namespace_name, roles: Roles::ALL, name: name.to_owned() })
 }
 
 /// Starts a node that learns of the store `new` and the key `fresh` when it catches up, if it can.
@@ -96,6 +96,23 @@ async fn a_node_that_cannot_tell_whether_a_store_exists_says_so() {
         assert!(text.contains("no majority") && text.contains("\"retryable\":true"), "{method} {path}: {text}");
     }
     server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_stores_of_a_namespace_that_another_node_has_created_can_be_listed() {
+    for (name, reachable, expected, code) in [
+        ("old-namespace", false, 200, ""),
+        ("new-namespace", true, 200, ""),
+        ("other-namespace", true, 404, "not_found"),
+        ("new-namespace", false, 503, "unavailable"),
+    ] {
+        let server = member(reachable, false).await;
+        let mut client = Client::connect(server.address).await;
+        let reply = client.call("GET", &format!("/v1/admin/stores?namespace={name}"), &[JSON], b"").await;
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        assert!(reply.status == expected && text.contains(code), "{name} {reachable}: {} {text}", reply.status);
+        server.stop().await.unwrap();
+    }
 }
 
 #[tokio::test]

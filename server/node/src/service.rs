@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tribunal_core::control::Applied;
 use tribunal_service::ServiceError;
-use tribunal_types::{ControlChange, Epoch, GroupId, StoreId, limits};
+use tribunal_types::{ControlChange, Epoch, GroupId, NamespaceId, StoreId};
 
 use crate::auth::access::Access;
 use crate::cluster::catch_up::CatchUp;
@@ -93,33 +93,32 @@ pub struct NodeService {
 }
 
 impl NodeService {
-    /// Admits `bytes` to the sequencer's queue.
-    pub(crate) fn admit(&self, bytes: usize) -> Result<(), ServiceError> {
+    /// Admits `bytes` of a tenant to the sequencer's queue.
+    pub(crate) fn admit(&self, namespace: NamespaceId, bytes: usize) -> Result<(), ServiceError> {
         if self.stopping.load(Ordering::Relaxed) {
             return Err(stopping());
         }
         if self.joined.is_some() && self.shared.view.refuses_transactions() {
             return Err(self.not_taken());
         }
-        let waiting = self.shared.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if waiting + bytes > limits::WAITING_BYTES_MAX {
-            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            return Err(ServiceError::Overloaded { retry_after_ms: self.retry_after() });
+        if self.shared.waiting.admit(namespace, bytes) {
+            Ok(())
+        } else {
+            Err(ServiceError::Overloaded { retry_after_ms: self.retry_after() })
         }
-        Ok(())
     }
 
-    /// Admits a change of `bytes`, unless the disk is too full for it.
-    pub(crate) fn admit_writes(&self, bytes: usize) -> Result<(), ServiceError> {
+    /// Admits a tenant's change of `bytes`, unless the disk is too full for it.
+    pub(crate) fn admit_writes(&self, namespace: NamespaceId, bytes: usize) -> Result<(), ServiceError> {
         match self.disk.too_full_for_commits() {
             Some(full) => Err(ServiceError::Unavailable { detail: format!("nothing was taken in: {full}") }),
-            None => self.admit(bytes),
+            None => self.admit(namespace, bytes),
         }
     }
 
     /// Returns when the queued transactions will have been decided: the number of epochs times their recent duration.
     pub(crate) fn retry_after(&self) -> u64 {
-        let waiting = self.shared.waiting_bytes.load(Ordering::Relaxed);
+        let waiting = self.shared.waiting.all();
         let is_member = self.joined.is_some();
         let batch = if is_member { MEMBER_BYTES_MAX } else { single_node_bytes_max(&self.epoch_length) };
         let epochs = 1 + (waiting / batch) as u64;

@@ -4,12 +4,12 @@ mod support;
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use support::keyed::{AUTH, call, make_key, operator, put, serve};
-use support::{Node, eventually, new_id, noise};
+use support::{Node, Response, eventually, new_id, noise};
 
 const ALL: [&str; 3] = ["engine", "store", "operator"];
 
@@ -190,8 +190,12 @@ fn an_operator_of_the_service_sees_the_stores_of_every_tenant_but_not_their_rows
     assert_eq!(all, ["bank/kv", "default/own", "shop/events", "shop/kv"]);
     let one: Vec<String> = listed("/v1/admin/stores?namespace=shop");
     assert_eq!(one, ["shop/events", "shop/kv"]);
-    let none: Vec<String> = listed("/v1/admin/stores?namespace=none");
+    make_key(&node, &root, "new", &["engine"]);
+    let none: Vec<String> = listed("/v1/admin/stores?namespace=new");
     assert!(none.is_empty(), "{none:?}");
+    let unknown = call(&node, &root, "GET", "/v1/admin/stores?namespace=shp", None);
+    assert_eq!((unknown.status, &unknown.body["code"]), (404, &json!("not_found")), "{}", unknown.body);
+    assert!(unknown.body["detail"].to_string().contains("there is no namespace"), "{}", unknown.body);
     assert_eq!(call(&node, &root, "GET", "/v1/admin/stores?tenant=shop", None).status, 400);
     for (namespace, head) in [("shop", "1"), ("bank", "0")] {
         let store = call(&node, &root, "GET", &format!("/v1/admin/stores/{namespace}/kv"), None).body;
@@ -416,4 +420,62 @@ fn the_number_of_consumers_is_limited_per_tenant() {
     assert_eq!(set(&bank, 0).status, 200, "the other tenant does not notice");
     assert_eq!(call(&node, &shop, "DELETE", "/v1/consumers/c7", None).status, 204);
     assert_eq!(set(&shop, 256).status, 200);
+}
+
+/// Connections of the tenant that posts more than the node can judge.
+const FLOOD: usize = 100;
+/// It ends after this time even if the test has failed.
+const FLOOD_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Returns the median time of `count` requests, which must all commit.
+fn median_time(count: usize, commit: impl Fn() -> Response) -> Duration {
+    let timed = |_| {
+        let begun = Instant::now();
+        let answer = commit();
+        assert_eq!(answer.body["status"], "committed", "{}", answer.body);
+        begun.elapsed()
+    };
+    let mut times: Vec<Duration> = (0..count).map(timed).collect();
+    times.sort();
+    times[count / 2]
+}
+
+#[test]
+fn a_tenants_reads_do_not_wait_for_all_reads_of_another_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (node, shop, bank) = two_tenants(&dir, "");
+    for key in [&shop, &bank] {
+        assert_eq!(call(&node, key, "PUT", "/v1/stores/kv", Some(&json!({}))).status, 201);
+    }
+    let snapshot = |key: &str| call(&node, key, "POST", "/v1/txns", Some(&json!({}))).body["snapshots"].clone();
+    let ranges: Vec<_> =
+        (0..256).map(|n| json!({"store": "kv", "start": format!("z{n}"), "end": format!("z{n}z")})).collect();
+    let costly = json!({"snapshots": snapshot(&shop), "ranges": ranges});
+    // Ranges are compared with all later writes.
+    for round in 0..20 {
+        let writes = |txn: usize| {
+            (0..50).map(move |n| json!({"op": "put", "store": "kv", "key": format!("{round}/{txn}/{n}"), "value": 1}))
+        };
+        let txns = (0..50).map(|txn| json!({"txn_id": new_id(), "writes": writes(txn).collect::<Vec<_>>()}));
+        let body = json!({"txns": txns.collect::<Vec<_>>()});
+        assert_eq!(call(&node, &shop, "POST", "/v1/txns/batch-commit", Some(&body)).status, 200);
+    }
+    let read = json!({"snapshots": snapshot(&bank), "reads": [{"store": "kv", "key": "k"}]});
+    let write = json!({"writes": [{"op": "put", "store": "kv", "key": "k", "value": 1}]});
+    let commit = |key: &str, body| call(&node, key, "POST", &format!("/v1/txns/{}/commit", new_id()), Some(body));
+    let (posted, stop, begun) = (AtomicUsize::new(0), AtomicBool::new(false), Instant::now());
+    std::thread::scope(|scope| {
+        let flood = || {
+            while !stop.load(Ordering::Relaxed) && begun.elapsed() < FLOOD_TIME_MAX {
+                commit(&shop, &costly);
+                posted.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        (0..FLOOD).for_each(|_| drop(scope.spawn(flood)));
+        eventually("the flood", || (posted.load(Ordering::Relaxed) > 2 * FLOOD).then_some(()));
+        let [own, reads, writes] = [(&shop, &costly), (&bank, &read), (&bank, &write)]
+            .map(|(key, body)| median_time(15, || commit(key, body)));
+        stop.store(true, Ordering::Relaxed);
+        assert!(own > 3 * reads && own > 3 * writes, "own {own:?}, reads {reads:?}, writes {writes:?}");
+    });
 }

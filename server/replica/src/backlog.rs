@@ -1,16 +1,14 @@
-//! Items that wait for a later batch because the open one is full.
-//!
-//! Tenants take turns, so none of them waits for everything that another one has sent: deficit round robin (Shreedhar
-//! and Varghese, SIGCOMM 1995, section 3), in bytes. Invariant: the items of a tenant are taken in the order in which
-//! they were added.
-
-use alloc::collections::{BTreeMap, VecDeque};
+//! Items that wait for a later batch because the open one is full. Tenants take turns, in bytes.
 
 use tribunal_types::{NamespaceId, TxnId};
 
 use crate::event::Commit;
+use crate::turns::{TakesTurns, Turns};
 
-/// Bytes that a tenant may take per turn, on average: one larger transaction needs several turns.
+/// Everything that waits.
+pub(crate) type Backlog<I> = Turns<Deferred<I>>;
+
+/// Bytes that a tenant may take per turn.
 const TURN_BYTES: usize = 64 * 1024;
 /// Bytes of an item that is only an id.
 const ID_BYTES: usize = 64;
@@ -22,7 +20,9 @@ pub(crate) enum Deferred<I> {
     Fence(NamespaceId, TxnId, I),
 }
 
-impl<I> Deferred<I> {
+impl<I> TakesTurns for Deferred<I> {
+    const TURN: usize = TURN_BYTES;
+
     fn namespace(&self) -> NamespaceId {
         match self {
             Deferred::Commit(commit) => commit.txn.namespace,
@@ -30,94 +30,11 @@ impl<I> Deferred<I> {
         }
     }
 
-    fn bytes(&self) -> usize {
+    fn cost(&self) -> usize {
         match self {
             Deferred::Commit(commit) => commit.txn.memory_bytes(),
             Deferred::Abort(..) | Deferred::Fence(..) => ID_BYTES,
         }
-    }
-}
-
-/// The items of one tenant.
-struct TenantQueue<I> {
-    items: VecDeque<Deferred<I>>,
-    /// Bytes that the tenant may still take in its turn.
-    credit: usize,
-}
-
-/// The items of all tenants.
-pub(crate) struct Backlog<I> {
-    /// No queue is empty.
-    tenants: BTreeMap<NamespaceId, TenantQueue<I>>,
-    /// Every tenant with items, once, in the order of their turns.
-    turns: VecDeque<NamespaceId>,
-}
-
-impl<I> Default for Backlog<I> {
-    fn default() -> Self {
-        Backlog { tenants: BTreeMap::new(), turns: VecDeque::new() }
-    }
-}
-
-impl<I> Backlog<I> {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.turns.is_empty()
-    }
-
-    /// Adds the last item of its tenant.
-    pub(crate) fn add(&mut self, item: Deferred<I>) {
-        let namespace = item.namespace();
-        let queue = self.tenants.entry(namespace).or_insert_with(|| {
-            self.turns.push_back(namespace);
-            TenantQueue { items: VecDeque::new(), credit: TURN_BYTES }
-        });
-        queue.items.push_back(item);
-    }
-
-    /// Returns the next item, which stays the next one: turns pass until a tenant may take its first item.
-    pub(crate) fn peek(&mut self) -> Option<&Deferred<I>> {
-        loop {
-            let namespace = *self.turns.front()?;
-            let queue = self.tenants.get_mut(&namespace)?;
-            if queue.credit >= queue.items.front()?.bytes() {
-                break;
-            }
-            queue.credit += TURN_BYTES;
-            self.turns.rotate_left(1);
-        }
-        self.tenants.get(self.turns.front()?)?.items.front()
-    }
-
-    /// Takes the next item.
-    pub(crate) fn take(&mut self) -> Option<Deferred<I>> {
-        self.peek()?;
-        let namespace = *self.turns.front()?;
-        let queue = self.tenants.get_mut(&namespace)?;
-        let item = queue.items.pop_front()?;
-        queue.credit -= item.bytes();
-        if queue.items.is_empty() {
-            self.tenants.remove(&namespace);
-            self.turns.pop_front();
-        }
-        Some(item)
-    }
-
-    /// Returns the item that was taken last and not put back since: it is the next one of its tenant again. Its tenant keeps
-    /// its turn if no item of another one was taken after it.
-    pub(crate) fn put_back(&mut self, item: Deferred<I>) {
-        let namespace = item.namespace();
-        let queue = self.tenants.entry(namespace).or_insert_with(|| {
-            self.turns.push_front(namespace);
-            TenantQueue { items: VecDeque::new(), credit: 0 }
-        });
-        queue.credit += item.bytes();
-        queue.items.push_front(item);
-    }
-
-    /// Takes all items: those of a tenant in their order.
-    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = Deferred<I>> + use<I> {
-        self.turns.clear();
-        core::mem::take(&mut self.tenants).into_values().flat_map(|queue| queue.items)
     }
 }
 
@@ -164,7 +81,7 @@ mod tests {
         let mut bytes = [0; 2];
         for _ in 0..5_000 {
             let item = backlog.take().expect("both have more");
-            bytes[item.namespace().0 as usize - 1] += item.bytes();
+            bytes[item.namespace().0 as usize - 1] += item.cost();
         }
         let [one, two] = bytes;
         assert!(one.abs_diff(two) <= 21 * TURN_BYTES, "{bytes:?}");

@@ -31,6 +31,7 @@ mod stall;
 mod stopping;
 mod store_watch;
 mod stores;
+mod turns;
 mod watchers;
 
 pub use answer::{Answer, ControlReply, Imported, KnownNow};
@@ -43,3 +44,4 @@ pub use policy_runner::PolicyRunner;
 pub use replica::{Replica, ReplicaStart, Settings};
 pub use store_watch::delivery;
 pub use stores::StoreProgress;
+pub use turns::{TakesTurns, Turns};

@@ -14,6 +14,9 @@ pub trait StoreApi: Send + Sync {
     /// Returns the name of a namespace, for operators of the service; its number, if it has none.
     fn namespace_name(&self, namespace: NamespaceId) -> String;
 
+    /// Returns whether this node knows a namespace of this name.
+    fn has_namespace(&self, name: &str) -> bool;
+
     /// Creates a store, or changes the one of the same name. The id in `spec` is ignored.
     ///
     /// # Errors

@@ -40,7 +40,8 @@ pub const TXNS_PER_EPOCH_MAX: usize = 1 << 19;
 pub const TXNS_PER_BATCH_MAX: usize = 65_536;
 /// Bytes of keys and values that one batch takes before it is sealed.
 pub const BATCH_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Bytes of transactions that may wait for an epoch; beyond that, new ones are rejected (503).
+/// Bytes of transactions that may wait for an epoch; beyond that, new ones are rejected (503). No tenant may have more of
+/// them than are free, so one alone may have half.
 pub const WAITING_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Bytes that the responses to all callers of a node without access control may hold until they are taken.
 pub const OPEN_RESPONSE_BYTES_MAX: usize = 512 * 1024 * 1024;
@@ -114,7 +115,7 @@ const _: () = {
     assert!(2 * TXNS_PER_EPOCH_MAX <= crate::ids::Version::POSITION_MAX as usize + 1);
     assert!(BATCH_BYTES_MAX >= BODY_BYTES_MAX);
     assert!(BATCH_BYTES_MAX + BODY_BYTES_MAX < u32::MAX as usize);
-    assert!(WAITING_BYTES_MAX >= BATCH_BYTES_MAX);
+    assert!(WAITING_BYTES_MAX / 2 >= BATCH_BYTES_MAX);
     assert!(LINGER_STOPPING_MS <= LINGER_MS);
     assert!(LINGER_BYTES_MAX >= BODY_BYTES_MAX && LINGER_BYTES_MAX >= PLUGIN_BYTES_MAX);
     assert!(VALUE_BYTES_MAX < BODY_BYTES_MAX);

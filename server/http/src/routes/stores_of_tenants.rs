@@ -23,6 +23,7 @@ use tribunal_service::{Catalog, Service, ServiceError};
     responses(
         (status = 200, description = "The stores, by namespace and name", body = StoreList),
         (status = 400, description = "A parameter cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such namespace", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -31,13 +32,30 @@ pub async fn list_stores_of_tenants(State(app): State<App>, request: Request) ->
     let mut query = Query::new(parts.uri.query(), &["namespace"]);
     let only = query.text("namespace");
     query.finish()?;
-    let catalog = app.service.stores.catalog();
+    let mut catalog = app.service.stores.catalog();
+    if let Some(name) = &only
+        && !has_namespace(&app.service, &catalog, name)
+    {
+        // Another node may just have created it.
+        let caught_up = app.catches_up().await?;
+        catalog = app.service.stores.catalog();
+        if !caught_up || !has_namespace(&app.service, &catalog, name) {
+            let what = format!("namespace \"{}\": creating a key for it creates it", shown(name));
+            return Err(refuse(&catalog)(ServiceError::NotFound { what }));
+        }
+    }
     let named = catalog.all().map(|spec| (app.service.stores.namespace_name(spec.namespace), spec));
     let mut found: Vec<_> = named.filter(|(name, _)| only.as_ref().is_none_or(|only| only == name)).collect();
     found.sort_by(|(one, a), (other, b)| (one, &a.name).cmp(&(other, &b.name)));
     let stores: Result<Vec<_>, _> =
         found.into_iter().map(|(namespace, spec)| named_info(&app.service, namespace, spec)).collect();
     Ok(wire_response(StatusCode::OK, &StoreList { stores: stores.map_err(refuse(&catalog))? }))
+}
+
+/// Returns whether a namespace exists. One whose name nothing tells any more is named by its number, as in the list.
+fn has_namespace(service: &Service, catalog: &Catalog, name: &str) -> bool {
+    service.stores.has_namespace(name)
+        || catalog.all().any(|spec| service.stores.namespace_name(spec.namespace) == name)
 }
 
 /// Returns a store of any namespace with its progress and its push. Only for operators of the namespace `default`.

@@ -293,6 +293,10 @@ impl StoreApi for FakeNode {
         format!("namespace-{}", namespace.0)
     }
 
+    fn has_namespace(&self, name: &str) -> bool {
+        self.principals.lock().unwrap().values().any(|principal| principal.namespace_name == name)
+    }
+
     fn declare_store(&self, spec: StoreSpec) -> ServiceFuture<'_, Declared> {
         let mut state = self.state.lock().unwrap();
         if spec.adaptor.as_deref().is_some_and(|adaptor| adaptor != "kv" && adaptor != "redis") {

@@ -125,6 +125,11 @@ impl Access {
         self.keys.read().namespace_name(namespace).map(str::to_owned)
     }
 
+    /// Returns whether there is a tenant of this name.
+    pub fn has_namespace(&self, name: &str) -> bool {
+        self.keys.read().namespace(name).is_some()
+    }
+
     /// Returns the keys that are not revoked.
     pub fn list(&self) -> Vec<KeyStatus> {
         self.keys.read().list(self.clock.now_ms())

@@ -21,3 +21,4 @@ pub mod sequencer_state;
 pub mod shards;
 pub mod txn_service;
 pub mod waiters;
+pub mod waiting_bytes;

@@ -5,13 +5,11 @@
 //! ([`InlineWrites`]). The replica determines all decisions and their order.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
-use tribunal_types::TxnRequest;
 
 use crate::commit::decider::{Decider, NodeReplica};
 use crate::commit::log_queue::LogQueue;
@@ -23,12 +21,15 @@ use crate::commit::waiters::{Channels, Commit, ItemWaiter};
 use inline_writes::InlineWrites;
 use member::{MAJORITY_TIMEOUT, Phase};
 use member_side::MemberSide;
+pub(super) use questions::{JUDGING_WORK_MAX, judging_work};
+use questions::{Question, Questions};
 
 mod availability;
 mod effects;
 mod inline_writes;
 mod member;
 mod member_side;
+mod questions;
 
 /// The sequencer's state.
 pub struct Sequencer {
@@ -44,6 +45,7 @@ pub struct Sequencer {
     asked_at: Option<Instant>,
     inline: InlineWrites,
     side: MemberSide,
+    questions: Questions,
     /// Empty; its allocation is reused.
     spare: Vec<Commit>,
 }
@@ -84,6 +86,7 @@ impl Sequencer {
             stopped: false,
             asked_at: None,
             inline: InlineWrites::default(),
+            questions: Questions::default(),
             spare: Vec::new(),
         };
         sequencer.publish_stores();
@@ -103,6 +106,7 @@ impl Sequencer {
                     Ending::Failed(reason) => self.fail(messages, reason),
                 };
             }
+            self.answer_questions();
             self.take_queued();
             self.tick(messages);
             self.tick_member();
@@ -113,9 +117,10 @@ impl Sequencer {
         }
     }
 
-    /// Waits for messages and processes those that have arrived; breaks at one that ends the sequencer.
+    /// Waits for messages, unless questions wait, and processes those that have arrived; breaks at one that ends the sequencer.
     fn take_messages(&mut self, messages: &Receiver<Message>) -> ControlFlow<Ending> {
-        let first = match self.wake_in() {
+        let wake_in = if self.questions.is_empty() { self.wake_in() } else { Some(Duration::ZERO) };
+        let first = match wake_in {
             None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(wait) => messages.recv_timeout(wait),
         };
@@ -193,27 +198,8 @@ impl Sequencer {
             Message::Commit(commits) => self.step(Event::Commits(commits)),
             // `run` takes the queued commits after every batch of messages.
             Message::CommitsQueued => {}
-            Message::Judge(txns, reply) => {
-                self.asked_at = Some(Instant::now());
-                self.dismiss(&txns);
-                // Nothing may judge in place of a plugin that is not loaded. Without a reply, the caller reports the
-                // reason.
-                if !self.replica().waits_for_code() {
-                    let _ = reply.send(self.decider.replica_mut().judge(&txns));
-                }
-            }
-            Message::DryRun(txn, reply) => {
-                self.asked_at = Some(Instant::now());
-                self.dismiss(std::slice::from_ref(&*txn));
-                // Earlier requests first.
-                self.take_queued();
-                if self.replica().waits_for_code() {
-                    return;
-                }
-                let now = self.now();
-                let verdict = self.decider.replica_mut().dry_run(&txn, now);
-                let _ = reply.send(verdict.map_err(without_epoch));
-            }
+            Message::Judge(txns, reply) => self.questions.add(Question::judge(txns, reply)),
+            Message::DryRun(txn, reply) => self.questions.add(Question::dry_run(txn, reply)),
             Message::Abort(namespace, id, handle) => {
                 self.take_queued();
                 self.step(Event::Abort(namespace, id, ItemWaiter::for_id(handle)));
@@ -260,12 +246,6 @@ impl Sequencer {
         }
     }
 
-    /// Releases the bytes of transactions that no longer wait.
-    fn dismiss(&self, txns: &[TxnRequest]) {
-        let bytes = txns.iter().map(TxnRequest::memory_bytes).sum();
-        self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
-    }
-
     /// Finishes the epochs in flight, takes an image and ends.
     fn stop(mut self, messages: &Receiver<Message>) -> Ended {
         let last = self.state.intake.close();
@@ -274,6 +254,9 @@ impl Sequencer {
         self.bring(Input::HandOver);
         let begun = Instant::now();
         loop {
+            while !self.questions.is_empty() {
+                self.answer_questions();
+            }
             phase = self.go_on_stopping(phase, begun.elapsed());
             self.settle(messages);
             if let Some(reason) = self.inline.failed.take() {

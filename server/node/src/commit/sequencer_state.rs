@@ -1,7 +1,6 @@
 //! The sequencer's connections, and its state shared with the rest of the node.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use parking_lot::RwLock;
 use tribunal_core::control::slots::Slots;
@@ -15,6 +14,7 @@ use crate::commit::epoch_cache::EpochCache;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::progress::Progress;
 use crate::commit::replies::Dispatch;
+use crate::commit::waiting_bytes::WaitingBytes;
 use crate::telemetry::metrics::Metrics;
 
 /// State that the sequencer shares with the rest of the node.
@@ -29,7 +29,7 @@ pub struct Shared {
     /// Published view of the cluster.
     pub view: Arc<View>,
     /// Bytes of transactions waiting in the queue or in a batch.
-    pub waiting_bytes: Arc<AtomicUsize>,
+    pub waiting: Arc<WaitingBytes>,
 }
 
 impl Shared {
@@ -41,7 +41,7 @@ impl Shared {
             progress: Arc::new(Progress::new()),
             metrics: Arc::new(Metrics::new()),
             view: Arc::new(View::default()),
-            waiting_bytes: Arc::new(AtomicUsize::new(0)),
+            waiting: Arc::new(WaitingBytes::new()),
         }
     }
 }

@@ -25,15 +25,12 @@ use crate::commit::abort_report::ReportedTxn;
 use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, stopping};
 use crate::commit::replies::{Answer, Answered, AnsweredMany, Many, ReplyHandle, ReplySender};
+use crate::commit::sequencer::{JUDGING_WORK_MAX, judging_work};
 use crate::commit::waiters::commit;
 use crate::service::{DECISION_TIMEOUT, NodeService};
 
 /// How long `ack: applied` waits for the stores.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of operations that the sequencer judges at once, a few milliseconds of work: commits wait meanwhile.
-const JUDGING_WORK_MAX: usize = 2048;
-/// Number of operations that a range counts for: every shard searches it in all of its runs above the snapshot.
-const RANGE_WORK: usize = 32;
 
 impl NodeService {
     /// Converts the sequencer's answer into a result.
@@ -192,7 +189,7 @@ impl NodeService {
         self.judge_all(txns, takes_commits).await
     }
 
-    /// Judges one transaction, or several read-only ones. Does not wait for an epoch. The sequencer does other work in
+    /// Judges one transaction, or several read-only ones of one tenant. Does not wait for an epoch. The sequencer does other work in
     /// between, so two of them may be judged on different states.
     async fn judge_all(
         &self,
@@ -204,6 +201,7 @@ impl NodeService {
         let mut verdicts = Vec::with_capacity(txns.len());
         let mut txns = txns.into_iter().peekable();
         while let Some(first) = txns.next() {
+            let namespace = first.namespace;
             let mut work = judging_work(&first);
             let mut slice = vec![first];
             while let Some(next) = txns.next_if(|next| work + judging_work(next) <= JUDGING_WORK_MAX) {
@@ -211,7 +209,7 @@ impl NodeService {
                 slice.push(next);
             }
             may_judge()?;
-            self.admit(slice.iter().map(TxnRequest::memory_bytes).sum())?;
+            self.admit(namespace, slice.iter().map(TxnRequest::memory_bytes).sum())?;
             let (reply, answer) = oneshot::channel();
             self.send(Message::Judge(slice, reply))?;
             let judged = answer.await.map_err(|_| self.not_judged())?;
@@ -227,7 +225,7 @@ impl NodeService {
         }
         self.check_quotas(&txn).await?;
         self.until_seen(std::slice::from_ref(&txn)).await?;
-        self.admit(txn.memory_bytes())?;
+        self.admit(txn.namespace, txn.memory_bytes())?;
         let asked = Instant::now();
         let (reply, answer) = oneshot::channel();
         self.send(Message::DryRun(Box::new(txn), reply))?;
@@ -247,7 +245,7 @@ impl NodeService {
         }
         let asked = Instant::now();
         self.check_quotas(&txn).await?;
-        self.admit_writes(txn.memory_bytes())?;
+        self.admit_writes(txn.namespace, txn.memory_bytes())?;
         let (sender, answer) = ReplySender::on(lane);
         self.queue.add(commit(Box::new(began(txn)), ReplyHandle::Single(sender))).map_err(|_| stopping())?;
         // The spent transaction is dropped on the thread that allocated it.
@@ -306,10 +304,9 @@ impl NodeService {
         let asked = Instant::now();
         let (admitted, refused) = self.check_quotas_of_all(writes).await;
         let mut results: Vec<_> = refused.into_iter().map(|(place, error)| (place, Err(error))).collect();
-        if admitted.is_empty() {
-            return Ok(results);
-        }
-        self.admit_writes(admitted.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
+        // All transactions of one batch belong to one tenant.
+        let Some(namespace) = admitted.first().map(|(_, txn)| txn.namespace) else { return Ok(results) };
+        self.admit_writes(namespace, admitted.iter().map(|(_, txn)| txn.memory_bytes()).sum())?;
         let places: Vec<usize> = admitted.iter().map(|(place, _)| *place).collect();
         let places_count = places.len() as u64;
         let (reply, answers) = oneshot::channel();
@@ -483,11 +480,6 @@ impl TxnApi for NodeService {
 fn began(mut txn: TxnRequest) -> TxnRequest {
     txn.start = txn.start.or_else(|| txn.snapshots.iter().map(|s| s.at.next()).max());
     txn
-}
-
-/// Returns the cost of judging a transaction, in operations.
-fn judging_work(txn: &TxnRequest) -> usize {
-    1 + txn.reads.len() + txn.writes.len() + RANGE_WORK * txn.ranges.len()
 }
 
 /// Wraps a verdict that belongs to no epoch: nothing of it is stored.

@@ -1,12 +1,11 @@
 //! Waiters of a replica, and the waiting bytes that each accounts for.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use tokio::sync::oneshot;
 use tribunal_replica::{ControlReply, Imported, KnownNow, Waiters};
-use tribunal_types::{ImportedVersion, TxnRequest};
+use tribunal_types::{ImportedVersion, NamespaceId, TxnRequest};
 
 use crate::commit::replies::ReplyHandle;
+use crate::commit::waiting_bytes::WaitingBytes;
 
 /// Waiters that receive on channels.
 pub struct Channels;
@@ -29,6 +28,8 @@ pub type Commit = tribunal_replica::Commit<ItemWaiter>;
 pub struct ItemWaiter {
     /// The destination of the answer.
     pub handle: ReplyHandle,
+    /// The tenant.
+    pub namespace: NamespaceId,
     /// The waiting bytes that it accounts for; 0 if it is no transaction.
     pub bytes: usize,
 }
@@ -37,33 +38,34 @@ impl ItemWaiter {
     /// Creates a waiter for an abort or a fence.
     #[must_use]
     pub fn for_id(handle: ReplyHandle) -> ItemWaiter {
-        ItemWaiter { handle, bytes: 0 }
+        ItemWaiter { handle, namespace: NamespaceId(0), bytes: 0 }
     }
 }
 
 /// Creates a waiting commit from a transaction whose bytes were admitted.
 #[must_use]
 pub fn commit(txn: Box<TxnRequest>, handle: ReplyHandle) -> Commit {
-    let bytes = txn.memory_bytes();
-    Commit { txn, waiter: ItemWaiter { handle, bytes } }
+    let waiter = ItemWaiter { handle, namespace: txn.namespace, bytes: txn.memory_bytes() };
+    Commit { txn, waiter }
 }
 
 /// A waiter for an import.
 pub struct ImportWaiter {
     reply: oneshot::Sender<Imported>,
+    namespace: NamespaceId,
     bytes: usize,
 }
 
 impl ImportWaiter {
-    /// Creates a waiter for the import of `versions`, whose bytes were admitted.
+    /// Creates a waiter for a tenant's import of `versions`, whose bytes were admitted.
     #[must_use]
-    pub fn new(versions: &[ImportedVersion], reply: oneshot::Sender<Imported>) -> ImportWaiter {
-        ImportWaiter { reply, bytes: size_of_val(versions) }
+    pub fn new(namespace: NamespaceId, versions: &[ImportedVersion], reply: oneshot::Sender<Imported>) -> ImportWaiter {
+        ImportWaiter { reply, namespace, bytes: size_of_val(versions) }
     }
 
     /// Answers, and releases the bytes.
-    pub fn answer(self, imported: Imported, waiting_bytes: &AtomicUsize) {
-        waiting_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    pub fn answer(self, imported: Imported, waiting: &WaitingBytes) {
+        waiting.release(self.namespace, self.bytes);
         // The client may have disconnected.
         let _ = self.reply.send(imported);
     }

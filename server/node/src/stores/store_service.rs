@@ -202,6 +202,10 @@ impl StoreApi for NodeService {
         self.tenant_name(namespace)
     }
 
+    fn has_namespace(&self, name: &str) -> bool {
+        self.access.has_namespace(name)
+    }
+
     fn declare_store(&self, spec: StoreSpec) -> Reply<'_, Declared> {
         Box::pin(self.declare(spec))
     }
@@ -287,9 +291,9 @@ impl StoreApi for NodeService {
                 });
             }
             self.check_imported_rows(namespace, versions.len() as u64)?;
-            self.admit_writes(size_of_val(&*versions))?;
+            self.admit_writes(namespace, size_of_val(&*versions))?;
             let (reply, imported) = oneshot::channel();
-            let waiter = ImportWaiter::new(&versions, reply);
+            let waiter = ImportWaiter::new(namespace, &versions, reply);
             self.send(Message::Import(versions, waiter))?;
             match imported.await {
                 Ok(Imported::Rows(rows)) => Ok(rows),

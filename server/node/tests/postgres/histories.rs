@@ -66,6 +66,51 @@ fn a_database_ahead_of_a_restored_log_is_not_written_to_although_the_log_passed_
 }
 
 #[test]
+fn a_role_with_privileges_on_the_other_columns_only_works_without_the_last_record_until_it_gets_them() {
+    let Some(database) = Database::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    database.sql(&format!("CREATE ROLE clerk LOGIN PASSWORD '{}'", database.server.password()));
+    database.sql(FORMER_TABLE);
+    database
+        .sql("CREATE TABLE docs (key text COLLATE \"C\" PRIMARY KEY, value jsonb NOT NULL, version bigint NOT NULL)");
+    database.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON docs TO clerk");
+    let columns = "(store, tables, log, lsn)";
+    database.sql(&format!("GRANT SELECT {columns}, INSERT {columns}, UPDATE {columns} ON tribunal_watermark TO clerk"));
+    database.sql("GRANT DELETE ON tribunal_watermark TO clerk");
+    let mut node = database.node_as(dir.path(), "clerk");
+    database.declare(&node, "shop", &json!([{"table": "docs"}]));
+    commit(&node, (0..5).map(|n| format!("a{n}")));
+    caught_up(&node, "shop");
+    // With any one privilege alone as well.
+    database.sql("ALTER TABLE tribunal_watermark ADD COLUMN last_record text");
+    let grants = ["", "GRANT SELECT (last_record)", "REVOKE SELECT (last_record)", "GRANT UPDATE (last_record)"];
+    for (round, grant) in grants.into_iter().enumerate() {
+        if let Some((what, _)) = grant.split_once(' ') {
+            let whom = if what == "GRANT" { "TO" } else { "FROM" };
+            database.sql(&format!("{grant} ON tribunal_watermark {whom} clerk"));
+        }
+        // With and without a new read of the watermark.
+        commit(&node, (0..5).map(|n| format!("b{round}/{n}")));
+        caught_up(&node, "shop");
+        assert!(node.stop().success());
+        node = database.node_as(dir.path(), "clerk");
+        commit(&node, (0..5).map(|n| format!("c{round}/{n}")));
+        caught_up(&node, "shop");
+        assert_eq!(database.sql(LAST_RECORD)[0][0], None, "{grant}");
+    }
+    database.sql("GRANT SELECT (last_record) ON tribunal_watermark TO clerk");
+    commit(&node, (0..5).map(|n| format!("d{n}")));
+    caught_up(&node, "shop");
+    assert!(database.cell(LAST_RECORD).starts_with("50 "), "{}", database.cell(LAST_RECORD));
+    assert!(node.stop().success());
+    let node = database.node_as(dir.path(), "clerk");
+    commit(&node, (0..5).map(|n| format!("e{n}")));
+    caught_up(&node, "shop");
+    assert!(database.cell(LAST_RECORD).starts_with("55 "), "{}", database.cell(LAST_RECORD));
+    assert_eq!(database.cell("SELECT count(*) FROM docs"), "55");
+}
+
+#[test]
 fn a_table_of_an_earlier_release_gets_the_column_as_soon_as_possible() {
     let Some(database) = Database::start() else { return };
     let dir = tempfile::tempdir().unwrap();

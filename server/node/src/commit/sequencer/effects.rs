@@ -1,7 +1,6 @@
 //! Carries out the outputs of a replica or member in the order it emits them: publishes, answers, writes.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tribunal_core::control::Effect as ControlEffect;
 use tribunal_member::Output;
@@ -16,6 +15,7 @@ use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
 use crate::commit::log_thread::{GroupWrite, Job};
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
+use crate::commit::waiting_bytes::Releases;
 use crate::telemetry::own_txns::OwnTxns;
 
 /// Consequence and remedy for a broken copy of an embedded store that holds the log back.
@@ -62,11 +62,11 @@ impl Sequencer {
             }
             Effect::Append(batch) => self.log.send(Job::Append(batch)),
             Effect::AppendControl(index, entry) => self.log.send(Job::Control(index, entry)),
-            Effect::Answer(ItemWaiter { handle, bytes }, answer, spent) => {
-                self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            Effect::Answer(ItemWaiter { handle, namespace, bytes }, answer, spent) => {
+                self.shared.waiting.release(namespace, bytes);
                 handle.answer(without_epoch(answer), spent);
             }
-            Effect::Imported(waiter, imported) => waiter.answer(imported, &self.shared.waiting_bytes),
+            Effect::Imported(waiter, imported) => waiter.answer(imported, &self.shared.waiting),
             Effect::Known(reply, known) => drop(reply.send(known)),
             Effect::ControlApplied(effect) => self.control_applied(&effect),
             // The proposer may have disconnected.
@@ -121,16 +121,16 @@ impl Sequencer {
         // Answer clients first: waking the log thread and the pushes costs an idle service a noticeable part of its
         // latency.
         if let Some(OwnBatch { items, places, .. }) = own {
-            let mut bytes = 0;
+            let mut releases = Releases::of(&self.shared.waiting);
             let mut answers = Vec::with_capacity(items.len());
             let import = items.answer(&epoch.outcome, places, |waiter, answer, spent| {
-                bytes += waiter.bytes;
+                releases.add(waiter.namespace, waiter.bytes);
                 let answer = answer.in_epoch(|()| Arc::clone(&epoch));
                 answers.push((waiter.handle, Answered { answer, spent }));
             });
-            self.shared.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            drop(releases);
             self.state.dispatch.answer(answers);
-            import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting_bytes));
+            import.into_iter().for_each(|(waiter, imported)| waiter.answer(imported, &self.shared.waiting));
         }
         if self.side.round.have_copies() {
             // The epoch may have been decided from these copies, so write them before its outcome.

@@ -70,7 +70,7 @@ impl Sequencer {
     /// Returns whether nothing waits for this thread.
     pub(super) fn is_free(&self, messages: &Receiver<Message>) -> bool {
         let asked = self.asked_at.is_some_and(|at| at.elapsed() < QUESTIONS_WITHIN);
-        !asked && messages.is_empty()
+        !asked && messages.is_empty() && self.questions.is_empty()
     }
 
     /// Writes and syncs the Raft groups' records if allowed, no job waits for the log and the disk is fast; otherwise
