@@ -462,7 +462,8 @@ type BeginRequest struct {
 	// Session Session token of an earlier response: wait until what it covers is visible.
 	Session *string `json:"session,omitempty"`
 
-	// Stores Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not be more.
+	// Stores Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not
+	// be more. A store whose storage is detached, or has not been reached since the node's start, is then left out.
 	//
 	// Example: ["kv"]
 	Stores *[]string `json:"stores,omitempty"`
@@ -992,9 +993,10 @@ type PushRequest struct {
 	URL string `json:"url"`
 }
 
-// Range A key range that the transaction scanned.
+// Range A key range that the transaction scanned. A scan that stopped at a limit reports the range up to its last key and a
+// zero byte (`end` is exclusive), so that only changes of what it has seen count.
 type Range struct {
-	// End End of the range, exclusive; absent for the end of the store.
+	// End End of the range, exclusive; absent or empty for the end of the store.
 	//
 	// Example: acct0
 	End *string `json:"end,omitempty"`
@@ -1018,7 +1020,7 @@ type Range struct {
 
 // RangeRead A range to read, in the bytewise order of keys.
 type RangeRead struct {
-	// End End of the range, exclusive; the end of the store if absent.
+	// End End of the range, exclusive; the end of the store if absent or empty.
 	//
 	// Example: acct0
 	End *string `json:"end,omitempty"`
@@ -1575,7 +1577,7 @@ type ListRowsParams struct {
 	// Start First key, percent-encoded; the beginning of the store if absent
 	Start *string `form:"start,omitempty" json:"start,omitempty"`
 
-	// End End of the range, exclusive; the end of the store if absent
+	// End End of the range, exclusive; the end of the store if absent or empty
 	End *string `form:"end,omitempty" json:"end,omitempty"`
 
 	// Limit Maximum number of rows; 100 if absent

@@ -213,7 +213,7 @@ async fn each_error_in_an_addition_has_its_code_and_pointer() {
             "/writes/0/op",
         ),
         one(
-            json!({"writes": [{"op": "add", "store": "declared", "key": "a", "value": 5}]}),
+            json!({"snapshots": {"declared": "9"}, "writes": [{"op": "add", "store": "declared", "key": "a", "value": 5}]}),
             422,
             "add_unsupported",
             "/writes/0/op",

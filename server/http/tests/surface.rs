@@ -351,12 +351,12 @@ async fn documents_need_nothing_from_elsewhere() {
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
     let text = String::from_utf8(page.body).unwrap();
     assert!(!text.contains("http://") && !text.contains("https://"), "everything is embedded");
-    let packed = client.call("GET", "/openapi.json", &[("accept-encoding", "gzip")], b"").await;
-    assert_eq!(packed.header("content-encoding"), Some("gzip"));
     for excluding in ["identity;q=0", "gzip;q=0, *;q=0"] {
         let plain = client.call("GET", "/openapi.json", &[("accept-encoding", excluding)], b"").await;
         assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{excluding}");
     }
+    let packed = client.call("GET", "/openapi.json", &[("accept-encoding", "gzip")], b"").await;
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
     server.stop().await.unwrap();
 }
 

@@ -614,7 +614,8 @@ export interface components {
             /** @description Session token of an earlier response: wait until what it covers is visible. */
             session?: string;
             /**
-             * @description Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not be more.
+             * @description Stores that the transaction will use, at most 64; all stores of the namespace if absent or empty, which then may not
+             *     be more. A store whose storage is detached, or has not been reached since the node's start, is then left out.
              * @example [
              *       "kv"
              *     ]
@@ -1156,10 +1157,13 @@ export interface components {
              */
             url: string;
         };
-        /** @description A key range that the transaction scanned. */
+        /**
+         * @description A key range that the transaction scanned. A scan that stopped at a limit reports the range up to its last key and a
+         *     zero byte (`end` is exclusive), so that only changes of what it has seen count.
+         */
         Range: {
             /**
-             * @description End of the range, exclusive; absent for the end of the store.
+             * @description End of the range, exclusive; absent or empty for the end of the store.
              * @example acct0
              */
             end?: string;
@@ -1181,7 +1185,7 @@ export interface components {
         /** @description A range to read, in the bytewise order of keys. */
         RangeRead: {
             /**
-             * @description End of the range, exclusive; the end of the store if absent.
+             * @description End of the range, exclusive; the end of the store if absent or empty.
              * @example acct0
              */
             end?: string;
@@ -3409,7 +3413,7 @@ export interface operations {
             query?: {
                 /** @description First key, percent-encoded; the beginning of the store if absent */
                 start?: string;
-                /** @description End of the range, exclusive; the end of the store if absent */
+                /** @description End of the range, exclusive; the end of the store if absent or empty */
                 end?: string;
                 /** @description Maximum number of rows; 100 if absent */
                 limit?: number;

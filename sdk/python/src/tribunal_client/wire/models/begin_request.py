@@ -31,7 +31,9 @@ class BeginRequest:
             `rows` for each.
         session (str | Unset): Session token of an earlier response: wait until what it covers is visible.
         stores (list[str] | Unset): Stores that the transaction will use, at most 64; all stores of the namespace if
-            absent or empty, which then may not be more. Example: ['kv'].
+            absent or empty, which then may not
+            be more. A store whose storage is detached, or has not been reached since the node's start, is then left out.
+            Example: ['kv'].
         ttl_ms (int | Unset): Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only
             sets `expires_at`, and nothing
             ends the transaction earlier than the window of ids does.

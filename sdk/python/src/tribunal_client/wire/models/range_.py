@@ -13,14 +13,15 @@ T = TypeVar("T", bound="Range")
 
 @_attrs_define
 class Range:
-    """A key range that the transaction scanned.
+    """A key range that the transaction scanned. A scan that stopped at a limit reports the range up to its last key and a
+    zero byte (`end` is exclusive), so that only changes of what it has seen count.
 
-    Attributes:
-        store (str): The range's store. Example: kv.
-        end (str | Unset): End of the range, exclusive; absent for the end of the store. Example: acct0.
-        end_b64 (str | Unset): End of the range in base64, instead of `end`.
-        start (str | Unset): First key; absent for the beginning of the store. Example: acct/.
-        start_b64 (str | Unset): First key in base64, instead of `start`.
+        Attributes:
+            store (str): The range's store. Example: kv.
+            end (str | Unset): End of the range, exclusive; absent or empty for the end of the store. Example: acct0.
+            end_b64 (str | Unset): End of the range in base64, instead of `end`.
+            start (str | Unset): First key; absent for the beginning of the store. Example: acct/.
+            start_b64 (str | Unset): First key in base64, instead of `start`.
     """
 
     store: str

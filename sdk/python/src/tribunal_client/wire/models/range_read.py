@@ -16,7 +16,7 @@ class RangeRead:
     """A range to read, in the bytewise order of keys.
 
     Attributes:
-        end (str | Unset): End of the range, exclusive; the end of the store if absent. Example: acct0.
+        end (str | Unset): End of the range, exclusive; the end of the store if absent or empty. Example: acct0.
         end_b64 (str | Unset): `end` in base64.
         limit (int | Unset): Maximum number of rows; 100 if absent. Example: 100.
         start (str | Unset): First key; the beginning of the store if absent. Example: acct/.
