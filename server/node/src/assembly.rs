@@ -413,6 +413,7 @@ impl Base<'_> {
                 sampled.sample();
                 // Even while nothing is committed: a jump must be noticed when it happens.
                 metrics.set_clock(clock.check());
+                metrics.certificates.report();
                 access.tick();
                 offers.end_idle();
             }

@@ -3,9 +3,10 @@
 //! Must not unwind: drops during unwinding wait for threads. For example, a runtime that cannot start its second thread
 //! panics, and then waits forever for its first one, which was never told to stop.
 
+use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 
-use crate::commands::last_line::write_reason;
+use crate::commands::last_line::{write_as_json, write_reason};
 
 /// Exit status of a process whose main thread has panicked, the same as without this module.
 const STATUS: i32 = 101;
@@ -19,7 +20,12 @@ pub fn end_the_process() {
         let cannot_begin = cannot_begin(panic);
         if !cannot_begin {
             // The report's backtrace takes memory.
-            report(panic);
+            let thread = std::thread::current();
+            let backtrace = Backtrace::capture();
+            let name = thread.name().unwrap_or("without a name");
+            if !write_as_json(&format!("thread {name} {panic}\n{backtrace}")) {
+                report(panic);
+            }
         }
         if cannot_begin || std::thread::current().id() == this {
             write_reason(&reason(panic));

@@ -169,6 +169,25 @@ fn a_node_does_not_start_with_a_certificate_that_has_expired() {
 }
 
 #[test]
+fn a_certificate_that_expires_soon_is_reported_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let own = Authority::new(dir.path(), "own");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    for (days, is_reported) in [(10, true), (40, false)] {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        let hour = std::time::Duration::from_secs(60 * 60);
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + now + (24 * days + 1) * hour;
+        let node = own.node_with(dir.path(), params);
+        node.signal("TERM");
+        let (status, log) = node.ended();
+        assert!(status.success(), "{log}");
+        let reported = log.lines().find(|line| line.contains("a certificate of this node expires soon"));
+        let is_of_days = |line: &str| line.contains("WARN") && line.contains("days=10");
+        assert_eq!(reported.map(is_of_days), is_reported.then_some(true), "{log}");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_certificate_or_its_key_is_told_of_the_right_file() {
     let dir = tempfile::tempdir().unwrap();
     let own = Authority::new(dir.path(), "own");

@@ -289,7 +289,7 @@ impl Report {
             _ if self.nodes.iter().filter(|node| node.answers).count() == 1 => {
                 "unknown: only one node answers, which is compared with no other"
             }
-            _ => "unknown: a node lags too far to be compared",
+            _ => "unknown: a node lags too far to be compared, or has not decided anything since its start",
         };
         out!("digests after epoch {}: {digests}\n", self.epoch);
         out!(

@@ -20,12 +20,16 @@ pub fn use_json(node: Option<u16>) {
 
 /// Writes the reason why the process ends to standard error, which may be closed.
 pub fn write_reason(reason: &str) {
-    let Some(node) = JSON.get() else {
+    if !write_as_json(reason) {
         // It may quote an answer of a server.
         let lines: Vec<_> = reason.split('\n').map(printable).collect();
         let _ = writeln!(std::io::stderr(), "tribunal: {}", lines.join("\n"));
-        return;
-    };
+    }
+}
+
+/// Writes a line with this message to standard error if the process logs JSON. Returns whether it does.
+pub fn write_as_json(message: &str) -> bool {
+    let Some(node) = JSON.get() else { return false };
     let line = tracing_subscriber::fmt()
         .log_internal_errors(false)
         .with_max_level(Level::ERROR)
@@ -34,5 +38,6 @@ pub fn write_reason(reason: &str) {
         .fmt_fields(JsonFields::new())
         .event_format(JsonLines::new(*node))
         .finish();
-    tracing::subscriber::with_default(line, || tracing::error!(target: "tribunal", "{reason}"));
+    tracing::subscriber::with_default(line, || tracing::error!(target: "tribunal", "{message}"));
+    true
 }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -14,6 +14,10 @@ use prometheus_client::registry::Registry;
 use tribunal_peer::expires_at;
 
 use crate::config::Config;
+
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+/// Remaining validity, in seconds, at which a certificate is reported in the log.
+const REPORTED_AT: [i64; 4] = [30 * DAY_SECONDS, 7 * DAY_SECONDS, DAY_SECONDS, 0];
 
 /// Label of a certificate: its purpose.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,10 +49,11 @@ pub fn expiries(config: &Config) -> Vec<Expiry> {
     found.into_iter().filter_map(|(certificate, at)| Some(Expiry { certificate, at: at? })).collect()
 }
 
-/// The metrics.
+/// The metrics, and the reports in the log.
 #[derive(Default)]
 pub struct CertificateMetrics {
-    expiries: OnceLock<Vec<Expiry>>,
+    /// Each with the number of its reports.
+    expiries: OnceLock<Vec<(Expiry, AtomicUsize)>>,
     remaining_seconds: Family<CertificateLabel, Gauge<i64, AtomicI64>>,
 }
 
@@ -59,18 +64,65 @@ impl CertificateMetrics {
         registry.register("certificate_expires_in_seconds", help, self.remaining_seconds.clone());
     }
 
-    /// Sets the certificates that the node was started with.
+    /// Sets the certificates that the node was started with, and reports those that expire soon.
     pub fn watch(&self, expiries: Vec<Expiry>) {
-        let _ = self.expiries.set(expiries);
+        let _ = self.expiries.set(expiries.into_iter().map(|expiry| (expiry, AtomicUsize::new(0))).collect());
+        self.report();
+    }
+
+    /// Reports certificates that expire soon, or have expired. Must be called periodically; reports each a few times.
+    pub fn report(&self) {
+        for (Expiry { certificate, at }, reports) in self.expiries.get().into_iter().flatten() {
+            let Some(remaining) = remaining_seconds(*at) else { return };
+            let due = reports_due(remaining);
+            if reports.swap(due, Ordering::Relaxed) >= due {
+                continue;
+            }
+            if remaining <= 0 {
+                tracing::error!(
+                    certificate,
+                    "a certificate of this node has expired: replace its file, and restart the node"
+                );
+            } else {
+                let (days, hours) = (remaining / DAY_SECONDS, remaining % DAY_SECONDS / 3600);
+                tracing::warn!(
+                    certificate,
+                    days,
+                    hours,
+                    "a certificate of this node expires soon: replace its file, and restart the node"
+                );
+            }
+        }
     }
 
     /// Updates the remaining times.
     pub fn refresh(&self) {
-        let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return };
-        let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        for Expiry { certificate, at } in self.expiries.get().into_iter().flatten() {
-            let remaining = seconds(*at).saturating_sub(seconds(now));
+        for (Expiry { certificate, at }, _) in self.expiries.get().into_iter().flatten() {
+            let Some(remaining) = remaining_seconds(*at) else { return };
             self.remaining_seconds.get_or_create(&CertificateLabel { certificate }).set(remaining);
         }
+    }
+}
+
+/// Returns the time until `at`; `None` if the clock is before 1970.
+fn remaining_seconds(at: Duration) -> Option<i64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let seconds = |time: Duration| i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    Some(seconds(at).saturating_sub(seconds(now)))
+}
+
+/// Returns how often a certificate is to have been reported by now.
+fn reports_due(remaining_seconds: i64) -> usize {
+    REPORTED_AT.iter().filter(|at| remaining_seconds <= **at).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_reported_as_its_end_comes_closer() {
+        let days = [31, 30, 8, 7, 2, 1, 0, -1].map(|days| reports_due(days * DAY_SECONDS));
+        assert_eq!(days, [0, 1, 1, 2, 2, 3, 4, 4]);
     }
 }
