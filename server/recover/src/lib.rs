@@ -68,6 +68,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
     /// # Errors
     /// The reason, as text. Nothing has changed then, unless the disk failed; the call can be repeated.
     pub fn go_on_alone(mut self, note: impl FnOnce(&Accepted) -> Result<(), String>) -> Result<Accepted, String> {
+        self.must_have_code()?;
         self.must_be_member()?;
         let others = self.others();
         let mut accepted = Accepted { removed: others, in_doubt: Vec::new() };
@@ -85,6 +86,19 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         plans.into_iter().try_for_each(|plan| self.carry_out(plan))?;
         self.log.sync().map_err(|error| error.to_string())?;
         Ok(accepted)
+    }
+
+    /// Checks that the node could decide everything that it knows to be committed: otherwise, its state is that of an earlier
+    /// point, with other members.
+    fn must_have_code(&self) -> Result<(), String> {
+        if !self.member.replica().waits_for_code() {
+            return Ok(());
+        }
+        Err(format!(
+            "node {} lacks the code of a plugin that decides, so it has not decided everything that is in its log. Copy the file of the \
+             plugin from the directory `plugins` of another node, or of a backup, into this node's; or use another node that is left",
+            self.node
+        ))
     }
 
     /// Checks that the node is a member: a non-member would be left alone with logs that no node can lead.

@@ -308,6 +308,10 @@ impl World {
                 self.trace.note(time_us, format_args!("node {survivor} continues alone, without {removed:?}"));
                 self.has_recovered(survivor, &reader)?;
             }
+            Err(refused) if !may_have_changed && disk.has_power() && self.machine(survivor).lacks_code.get() => {
+                self.trace.note(time_us, format_args!("node {survivor} refuses: {refused}"));
+                self.operator_goes_on();
+            }
             Err(refused) if !may_have_changed && disk.has_power() => {
                 return Err(format!("node {survivor} cannot continue alone: {refused}"));
             }

@@ -478,7 +478,10 @@ impl World {
             Fault::SlowDisks => self.slow_disks = true,
             Fault::FailingSync => self.machine(node).disk.fail_sync_of("/segments/"),
             Fault::Isolation => {
-                self.cut_off.insert(node, self.time_us);
+                // Entries of before a change of members may still be committed after it, without the new ones.
+                if !self.is_majority(node) {
+                    self.cut_off.insert(node, self.time_us);
+                }
                 for other in (1..=machines).filter(|other| *other != node) {
                     self.network.cut(node, other);
                     self.network.cut(other, node);
@@ -594,17 +597,20 @@ impl World {
         self.cut_off.keys().copied()
     }
 
+    /// Returns whether a node needs no other: all others have left, or vote in the control group only so far.
+    fn is_majority(&self, node: u16) -> bool {
+        let control = |member: &SimMember| member.members_of(GroupId::CONTROL).map(|members| members.voters.len());
+        let own = |member: &SimMember| member.voters().map(BTreeSet::len);
+        self.member(node).is_some_and(|member| control(member) == Some(1) || own(member) == Some(1))
+    }
+
     /// A machine that is cut off from all others decides nothing that arrived after the cut.
     ///
     /// # Errors
     /// If it does.
     pub(super) fn invariant_no_answer_from_a_minority(&self, node: u16, asked_us: u64) -> Result<(), String> {
-        let control = |member: &SimMember| member.members_of(GroupId::CONTROL).map(|members| members.voters.len());
-        let own = |member: &SimMember| member.voters().map(BTreeSet::len);
-        let is_alone = |member: &SimMember| control(member) == Some(1) || own(member) == Some(1);
         match self.cut_off.get(&node) {
-            // All others have left, or vote in the control group only so far.
-            _ if self.member(node).is_some_and(is_alone) => Ok(()),
+            _ if self.is_majority(node) => Ok(()),
             Some(since_us) if asked_us > *since_us => {
                 Err(format!("node {node} is cut off, and decides what arrived meanwhile"))
             }
