@@ -308,13 +308,7 @@ impl World {
                 self.trace.note(time_us, format_args!("node {survivor} continues alone, without {removed:?}"));
                 self.has_recovered(survivor, &reader)?;
             }
-            Err(refused) if !may_have_changed && disk.has_power() && self.machine(survivor).lacks_code.get() => {
-                self.trace.note(time_us, format_args!("node {survivor} refuses: {refused}"));
-                self.operator_goes_on();
-            }
-            Err(refused) if !may_have_changed && disk.has_power() => {
-                return Err(format!("node {survivor} cannot continue alone: {refused}"));
-            }
+            Err(refused) if !may_have_changed && disk.has_power() => self.is_refused(survivor, &refused)?,
             Err(error) => {
                 self.is_interrupted(format_args!("node {survivor} is interrupted: {error}"));
             }
@@ -326,6 +320,16 @@ impl World {
         } else {
             machine.kill()
         }
+        Ok(())
+    }
+
+    /// The command refused, which is right only while the node lacks code: the operator repeats it later.
+    fn is_refused(&mut self, survivor: u16, refused: &str) -> Result<(), String> {
+        if !self.machine(survivor).lacks_code.get() {
+            return Err(format!("node {survivor} cannot continue alone: {refused}"));
+        }
+        self.trace.note(self.time_us, format_args!("node {survivor} refuses: {refused}"));
+        self.operator_goes_on();
         Ok(())
     }
 
