@@ -6,7 +6,7 @@
 use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 
-use crate::commands::last_line::{write_as_json, write_reason};
+use crate::commands::last_line::{is_json, write_reason};
 
 /// Exit status of a process whose main thread has panicked, the same as without this module.
 const STATUS: i32 = 101;
@@ -20,10 +20,11 @@ pub fn end_the_process() {
         let cannot_begin = cannot_begin(panic);
         if !cannot_begin {
             // The report's backtrace takes memory.
-            let thread = std::thread::current();
-            let backtrace = Backtrace::capture();
-            let name = thread.name().unwrap_or("without a name");
-            if !write_as_json(&format!("thread {name} {panic}\n{backtrace}")) {
+            if is_json() {
+                let thread = std::thread::current();
+                let (name, backtrace) = (thread.name().unwrap_or("without a name"), Backtrace::capture());
+                write_reason(&format!("thread {name} {panic}\n{backtrace}"));
+            } else {
                 report(panic);
             }
         }

@@ -18,18 +18,19 @@ pub fn use_json(node: Option<u16>) {
     let _ = JSON.set(node);
 }
 
+/// Returns whether the process logs JSON.
+pub fn is_json() -> bool {
+    JSON.get().is_some()
+}
+
 /// Writes the reason why the process ends to standard error, which may be closed.
 pub fn write_reason(reason: &str) {
-    if !write_as_json(reason) {
+    let Some(node) = JSON.get() else {
         // It may quote an answer of a server.
         let lines: Vec<_> = reason.split('\n').map(printable).collect();
         let _ = writeln!(std::io::stderr(), "tribunal: {}", lines.join("\n"));
-    }
-}
-
-/// Writes a line with this message to standard error if the process logs JSON. Returns whether it does.
-pub fn write_as_json(message: &str) -> bool {
-    let Some(node) = JSON.get() else { return false };
+        return;
+    };
     let line = tracing_subscriber::fmt()
         .log_internal_errors(false)
         .with_max_level(Level::ERROR)
@@ -38,6 +39,5 @@ pub fn write_as_json(message: &str) -> bool {
         .fmt_fields(JsonFields::new())
         .event_format(JsonLines::new(*node))
         .finish();
-    tracing::subscriber::with_default(line, || tracing::error!(target: "tribunal", "{message}"));
-    true
+    tracing::subscriber::with_default(line, || tracing::error!(target: "tribunal", "{reason}"));
 }
