@@ -65,14 +65,19 @@ fn a_database_ahead_of_a_restored_log_is_not_written_to_although_the_log_passed_
     assert_eq!(database.cell(count), "25 0");
 }
 
-#[test]
-fn a_role_with_privileges_on_the_other_columns_only_works_without_the_last_record_until_it_gets_them() {
-    let Some(database) = Database::start() else { return };
-    let dir = tempfile::tempdir().unwrap();
+/// Creates the watermarks of an earlier release and a table for rows, and the role `clerk`, which owns neither.
+fn create_former_tables(database: &Database) {
     database.sql(&format!("CREATE ROLE clerk LOGIN PASSWORD '{}'", database.server.password()));
     database.sql(FORMER_TABLE);
     database
         .sql("CREATE TABLE docs (key text COLLATE \"C\" PRIMARY KEY, value jsonb NOT NULL, version bigint NOT NULL)");
+}
+
+#[test]
+fn a_role_with_privileges_on_the_other_columns_only_works_without_the_last_record_until_it_gets_them() {
+    let Some(database) = Database::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    create_former_tables(&database);
     database.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON docs TO clerk");
     let columns = "(store, tables, log, lsn)";
     database.sql(&format!("GRANT SELECT {columns}, INSERT {columns}, UPDATE {columns} ON tribunal_watermark TO clerk"));
@@ -114,10 +119,7 @@ fn a_role_with_privileges_on_the_other_columns_only_works_without_the_last_recor
 fn a_table_of_an_earlier_release_gets_the_column_as_soon_as_possible() {
     let Some(database) = Database::start() else { return };
     let dir = tempfile::tempdir().unwrap();
-    database.sql(&format!("CREATE ROLE clerk LOGIN PASSWORD '{}'", database.server.password()));
-    database.sql(FORMER_TABLE);
-    database
-        .sql("CREATE TABLE docs (key text COLLATE \"C\" PRIMARY KEY, value jsonb NOT NULL, version bigint NOT NULL)");
+    create_former_tables(&database);
     database.sql("GRANT SELECT, INSERT, UPDATE, DELETE ON docs, tribunal_watermark TO clerk");
     let columns = "SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute \
                    WHERE attrelid = 'tribunal_watermark'::regclass AND attnum > 0";
