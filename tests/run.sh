@@ -68,8 +68,8 @@ build() {
 # Runs one test command. Output of passed tests is needed for `SKIPPED:` but only clutters the terminal.
 run_tests() {
   echo "== testing: cargo $*"
-  local status=0 begun=$SECONDS
-  timeout --kill-after=30 "$timeout_s" cargo "$@" --no-fail-fast -- --show-output >"$output.part" 2>&1 || status=$?
+  local status=0 TIMEFORMAT="== tested in %0R s, with %0U s of CPU in programs and %0S s in the kernel"
+  time timeout --kill-after=30 "$timeout_s" cargo "$@" --no-fail-fast -- --show-output >"$output.part" 2>&1 || status=$?
   cat "$output.part" >>"$output"
   if [ "$status" -eq 0 ]; then
     grep -E '^(     Running|   Doc-tests|test result:|SKIPPED:)' "$output.part" || true
@@ -82,7 +82,6 @@ run_tests() {
     fi
   fi
   rm -f "$output.part"
-  echo "== tested in $((SECONDS - begun)) s"
 }
 
 install_storages

@@ -147,6 +147,8 @@ fn histories_are_varied(reports: &[Report]) {
     assert!(old >= 30 * seeds && below >= 500, "{old} old snapshots, {below} below the floor");
     let (losers, aborted) = (of(|h| h.certain_losers), of(|h| h.aborted_ids));
     assert!(losers >= 10 * seeds && aborted >= 5 * seeds, "{losers} certain losers, {aborted} aborted ids");
+    let in_turns = reports.iter().filter(|report| report.backlogs >= 50).count() as u64;
+    assert!(in_turns * 6 >= seeds, "in {in_turns} runs, transactions wait for a later batch");
     let (read, judged) = ((of(|h| h.read_only.0), of(|h| h.read_only.1)), of(|h| h.judged));
     assert!(read.0 >= 50 * seeds && read.1 >= 15 * seeds, "transactions that only read and hold, or do not: {read:?}");
     assert!(

@@ -433,6 +433,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         self.epochs.last_complete()
     }
 
+    /// Returns whether items wait for a later batch because the open one is full.
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
+    }
+
     /// Returns whether deciding is suspended because the node lacks the code for it.
     #[must_use]
     pub fn waits_for_code(&self) -> bool {

@@ -104,6 +104,8 @@ pub struct Build {
     pub epoch_length: Option<Duration>,
     /// Bytes between two images.
     pub image_every_bytes: u64,
+    /// Maximum bytes of a batch, or one longer transaction: machines need not agree on it.
+    pub batch_bytes_max: usize,
     /// Constant offset of the clock from true time, microseconds.
     pub skew_us: i64,
     /// Drift of the clock, parts per million.
@@ -296,7 +298,7 @@ impl Machine {
                 quota: "nothing".into(),
                 in_flight_max: 4,
                 pause_min: Duration::from_millis(1),
-                batch_bytes_max: 1024 * 1024,
+                batch_bytes_max: self.build.batch_bytes_max,
                 take_over_after: Some(TAKE_OVER_AFTER),
             },
         }

@@ -6,6 +6,7 @@ use tribunal_member::{Frame, Input, Member, Output};
 use tribunal_replica::{DecidedEpoch, Effect};
 use tribunal_types::{EpochInput, GroupId, NodeId};
 
+use crate::sim::machine::Process;
 use crate::sim::world::{Happening, Planted, World};
 use crate::stand_ins::Numbered;
 
@@ -43,8 +44,11 @@ impl World {
                 self.stop_for_good(node);
             }
         }
-        let holds_back = self.machine(node).process.as_ref().is_some_and(|process| process.member.holds_back());
-        self.report.held_back += u64::from(holds_back);
+        if let Some(Process { member, .. }) = &self.machine(node).process {
+            let (holds_back, has_backlog) = (member.holds_back(), member.replica().has_backlog());
+            self.report.held_back += u64::from(holds_back);
+            self.report.backlogs += u64::from(has_backlog);
+        }
         self.begin_sync(node);
         Ok(())
     }

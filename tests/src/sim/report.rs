@@ -52,6 +52,8 @@ pub struct Report {
     pub bridged_terms: u64,
     /// Inputs after which a group's entries waited in the log because many were undecided.
     pub held_back: u64,
+    /// Inputs after which transactions waited for a later batch because the open one was full.
+    pub backlogs: u64,
     /// Attempts that were not answered in time, although the queried process was still running.
     pub unanswered: u64,
     /// Occurrences of each fault.

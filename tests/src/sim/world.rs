@@ -40,6 +40,13 @@ const END_US: u64 = 30_000_000;
 /// Bytes between two images in runs that compact logs without regard to machines that are away, and the factor by which
 /// these stay away longer.
 const FORGETS_EVERY_BYTES: u64 = 8_000;
+/// Bytes of a batch, as of a member.
+const BATCH_BYTES: usize = 1024 * 1024;
+/// Of every `SMALL_BATCHES_EVERY` seeds, the one with this remainder has machines whose batches hold a few transactions, so
+/// that others wait for them in turns, and many proposals are in flight at once.
+const SMALL_BATCHES_EVERY: u64 = 5;
+const SMALL_BATCHES_REMAINDER: u64 = 2;
+const SMALL_BATCH_BYTES: [usize; 3] = [200, 1_000, 4_000];
 const AWAY_FACTOR: u64 = 3;
 /// Time before the end in which nothing may be written any more, microseconds.
 const IDLE_US: u64 = 3_000_000;
@@ -283,12 +290,17 @@ impl World {
 
     /// Draws the build of a machine.
     pub(super) fn build(&mut self, image_every_bytes: u64) -> Build {
+        let has_small_batches = self.seed % SMALL_BATCHES_EVERY == SMALL_BATCHES_REMAINDER;
         let random = &mut self.random;
         let cores = random.one_of(&[1, 2, 8]);
+        let disk_seed = random.number();
+        // Drawn without the run's random numbers, which would change the runs of all seeds.
+        let small = SMALL_BATCH_BYTES[(disk_seed % SMALL_BATCH_BYTES.len() as u64) as usize];
         Build {
-            disk_seed: random.number(),
+            disk_seed,
             epoch_length: random.one_of(&[None, None, Some(Duration::from_millis(5))]),
             image_every_bytes,
+            batch_bytes_max: if has_small_batches { small } else { BATCH_BYTES },
             skew_us: random.one_of(&[0, 0, -30_000, 200_000, -2_000_000, 10_000_000]),
             drift_ppm: random.one_of(&[0, 0, 100, -300, 20_000]),
             partitions: if self.planted == Some(Planted::OwnPartitions) { cores } else { self.partitions },
