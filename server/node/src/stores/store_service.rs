@@ -19,6 +19,7 @@ use crate::commit::refusals::{outcome_unknown, refused, stopping};
 use crate::commit::waiters::ImportWaiter;
 use crate::service::NodeService;
 use crate::stores::log_rows;
+use crate::stores::reads::cannot_read;
 
 /// When to retry if a storage has not reported its watermark yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
@@ -152,6 +153,9 @@ impl NodeService {
         let push = self.pushes.status(store);
         if push.state == PushState::Stopped {
             return ServiceError::StoreStopped { store, reason: push.last_error.unwrap_or_default() };
+        }
+        if let Some(reason) = self.pushes.closed_because(store) {
+            return ServiceError::Unavailable { detail: cannot_read(&reason) };
         }
         ServiceError::StoreLagging { store, retry_after_ms }
     }
