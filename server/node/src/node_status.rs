@@ -46,7 +46,8 @@ impl NodeApi for NodeService {
                 if self.is_elsewhere(status.pushed_by) {
                     metrics.stores.forget_push(&label);
                 } else {
-                    metrics.stores.set_push(&label, status.push, status.lag_ms);
+                    let lag_ms = self.push_position(store.spec.id).map(|_| status.lag_ms);
+                    metrics.stores.set_push(&label, status.push, lag_ms);
                 }
             }
             metrics.stores.detached.get_or_create(&label).set(u64::from(progress.detached));

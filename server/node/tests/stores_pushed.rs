@@ -425,6 +425,33 @@ fn a_storage_stopped_by_its_operator_is_resumed() {
 }
 
 #[test]
+fn the_lag_of_a_storage_is_unknown_until_it_was_reached_and_then_the_age_of_what_it_lacks() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let lag = |node: &Node| {
+        let text = node.get("/metrics").body.as_str().expect("text").to_owned();
+        let line = "tribunal_store_push_lag_seconds{namespace=\"default\",store=\"r\"} ";
+        text.lines().find_map(|found| found.strip_prefix(line)?.parse::<f64>().ok())
+    };
+    let until_state = |node: &Node, state: &str| {
+        eventually(state, || (store(node, "r")["push"]["state"] == state).then_some(()));
+    };
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    assert_eq!(declare_redis(&node, &redis), 201);
+    assert_eq!(put_applied(&node, "r", "k", json!(1))["applied"], true);
+    assert_eq!(lag(&node), Some(0.0));
+    drop(redis);
+    put(&node, "r", "k", json!(2));
+    until_state(&node, "backing_off");
+    let before = eventually("an age of a second", || lag(&node).filter(|seconds| *seconds > 1.0));
+    assert!(lag(&node) >= Some(before));
+    assert!(node.stop().success());
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    until_state(&node, "backing_off");
+    assert_eq!(lag(&node), None, "what it has is not known, and no lag of 0 is claimed");
+}
+
+#[test]
 fn a_store_redeclared_with_another_storage_uses_only_its_watermark() {
     let (Some(old), Some(new)) = (Redis::start(), Redis::start()) else { return };
     let dir = tempfile::tempdir().unwrap();
