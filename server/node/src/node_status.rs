@@ -62,8 +62,9 @@ impl NodeApi for NodeService {
         self.count_rows_of_tenants();
         self.count_stored_bytes_of_tenants();
         metrics.process.refresh();
-        if let Some(free) = self.disk.free_bytes() {
-            metrics.data_free_bytes.set(free);
+        if let Some(space) = self.disk.space() {
+            metrics.data_free_bytes.set(space.free);
+            metrics.data_total_bytes.set(space.total);
         }
         metrics.ready.set(u64::from(self.readiness(false).ready));
         metrics.certificates.refresh();

@@ -242,13 +242,17 @@ impl StoreApi for NodeService {
 
     fn read(&self, query: ReadQuery, freshness: Freshness) -> Reply<'_, ReadAnswer> {
         Box::pin(async move {
+            let asked = Instant::now();
             let mut stores = Vec::new();
             if freshness.fresh || freshness.session.is_some() {
                 stores = query.stores();
                 stores.iter().try_for_each(|store| self.rows.check(*store))?;
             }
             let deadline = self.until_fresh(&stores, freshness).await?;
-            self.rows.read_by(&query, deadline).await
+            let read = self.rows.read_by(&query, deadline).await?;
+            let micros = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.shared.metrics.phases.read.add(micros, 1);
+            Ok(read)
         })
     }
 
