@@ -171,7 +171,7 @@ pub struct PushInfo {
     /// Records that are not acknowledged.
     #[schema(example = "30")]
     pub lag_records: String,
-    /// Time since the receiver was last up to date, milliseconds.
+    /// Age of the oldest record that the receiver has not acknowledged, milliseconds; 0 if there is none.
     #[schema(example = "250")]
     pub lag_ms: String,
     /// Failed attempts since the last progress.

@@ -112,9 +112,10 @@ pub enum StorePushState {
     /// Records are pushed as they commit.
     #[default]
     Running,
-    /// The last attempt failed; the next one follows after a pause.
+    /// The last attempt failed; the next one follows after a pause. An embedded store cannot be read meanwhile: the disk has failed
+    /// it, and the node opens it again by itself.
     BackingOff,
-    /// The storage cannot apply a record: resume or skip it.
+    /// The storage cannot apply a record (resume or skip it), or cannot be pushed to until it is repaired (resume it).
     Stopped,
     /// The storage was unavailable for too long, and the log is truncated without it: attach it.
     Detached,
@@ -176,7 +177,8 @@ pub struct StorePush {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, example = 2)]
     pub node: Option<u16>,
-    /// Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.
+    /// Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none. If the storage was not reached since
+    /// the start of the node, so that its position is unknown: the time since then.
     #[schema(example = "0")]
     pub lag_ms: String,
     /// The storage's last error. For a detached store: why it was detached, and how to attach it.

@@ -917,7 +917,7 @@ type PushInfo struct {
 	// Kind How records are delivered.
 	Kind PushKind `json:"kind"`
 
-	// LagMs Time since the receiver was last up to date, milliseconds.
+	// LagMs Age of the oldest record that the receiver has not acknowledged, milliseconds; 0 if there is none.
 	//
 	// Example: 250
 	LagMs string `json:"lag_ms"`
@@ -1401,7 +1401,8 @@ type StorePush struct {
 	// Durability What an acknowledgement of the storage guarantees, as the storage reports it. Absent while no storage is connected.
 	Durability *StorageDurability `json:"durability,omitempty"`
 
-	// LagMs Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.
+	// LagMs Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none. If the storage was not reached since
+	// the start of the node, so that its position is unknown: the time since then.
 	//
 	// Example: 0
 	LagMs string `json:"lag_ms"`

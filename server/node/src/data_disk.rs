@@ -38,15 +38,17 @@ const UNKNOWN: u64 = u64::MAX;
 /// The file system's last reading.
 #[derive(Debug, Default)]
 struct Seen {
-    asked: Option<(Instant, Option<u64>)>,
+    asked: Option<(Instant, Option<Space>)>,
     is_low: bool,
 }
 
 /// Sizes of a disk in bytes.
 #[derive(Clone, Copy, Debug)]
-struct Space {
-    free: u64,
-    total: u64,
+pub struct Space {
+    /// What this process may still write.
+    pub free: u64,
+    /// The whole file system.
+    pub total: u64,
 }
 
 impl DataDisk {
@@ -65,7 +67,7 @@ impl DataDisk {
             loop {
                 let disk = Arc::clone(&watched);
                 // A disk that hangs holds up nothing but this.
-                let _ = tokio::task::spawn_blocking(move || disk.free_bytes()).await;
+                let _ = tokio::task::spawn_blocking(move || disk.space()).await;
                 tokio::time::sleep(ASK_EVERY).await;
             }
         });
@@ -75,7 +77,7 @@ impl DataDisk {
     /// Returns the reason if there is too little free space to continue.
     #[must_use]
     pub fn full(&self) -> Option<String> {
-        reason(self.free_bytes()?, FREE_BYTES_MIN)
+        reason(self.space()?.free, FREE_BYTES_MIN)
     }
 
     /// Returns the reason if there was too little free space for commits at the last reading. Never waits.
@@ -84,20 +86,20 @@ impl DataDisk {
         reason(self.last_free.load(Ordering::Relaxed), WRITE_BYTES_MIN)
     }
 
-    /// Returns the free bytes; `None` if the file system returns none.
+    /// Returns the free and total bytes; `None` if the file system returns none.
     #[must_use]
-    pub fn free_bytes(&self) -> Option<u64> {
+    pub fn space(&self) -> Option<Space> {
         let mut seen = self.seen.lock();
-        if let Some((at, free)) = seen.asked
+        if let Some((at, space)) = seen.asked
             && at.elapsed() < ASK_EVERY
         {
-            return free;
+            return space;
         }
         let space = rustix::fs::statvfs(&self.data).ok().map(|stat| Space {
             free: stat.f_bavail.saturating_mul(stat.f_frsize),
             total: stat.f_blocks.saturating_mul(stat.f_frsize),
         });
-        seen.asked = Some((Instant::now(), space.map(|space| space.free)));
+        seen.asked = Some((Instant::now(), space));
         self.last_free.store(space.map_or(UNKNOWN, |space| space.free), Ordering::Relaxed);
         if let Some(space) = space
             && let Some(is_low) = change(seen.is_low, space)
@@ -105,7 +107,7 @@ impl DataDisk {
             seen.is_low = is_low;
             self.log_change(is_low, space);
         }
-        space.map(|space| space.free)
+        space
     }
 
     fn log_change(&self, is_low: bool, space: Space) {
@@ -172,7 +174,7 @@ mod tests {
         assert_eq!(reason(FREE_BYTES_MIN, FREE_BYTES_MIN), None);
         let text = reason(FREE_BYTES_MIN - 1, FREE_BYTES_MIN).expect("too little");
         assert!(text.contains("127 MiB are free") && text.contains("free some space"), "{text}");
-        assert!(DataDisk::new(Path::new("/")).free_bytes().is_some_and(|free| free > 0));
+        assert!(DataDisk::new(Path::new("/")).space().is_some_and(|space| 0 < space.free && space.free <= space.total));
         assert_eq!(DataDisk::new(Path::new("/does/not/exist")).full(), None, "unknown free space is no reason");
     }
 }

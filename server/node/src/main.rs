@@ -28,6 +28,7 @@ mod stop_deadline;
 mod stores;
 mod supervisor;
 mod telemetry;
+mod unready_log;
 
 use std::process::ExitCode;
 

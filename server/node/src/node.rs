@@ -39,6 +39,7 @@ use crate::signals::Signals;
 use crate::stop_deadline::StopDeadline;
 use crate::supervisor;
 use crate::telemetry::Telemetry;
+use crate::unready_log;
 
 /// How long a start waits for one configuration change: a control log entry that is written and applied.
 const START_STEP_TIMEOUT: Duration = Duration::from_secs(60);
@@ -169,6 +170,7 @@ impl Node {
             return Err(error);
         }
         node.service.configured.store(true, Ordering::Relaxed);
+        unready_log::watch(&node.service, node.runtime.handle());
         listener.into_iter().for_each(|(listener, tls)| node.serve(config, listener, tls));
         Ok(node)
     }

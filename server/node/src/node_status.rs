@@ -46,7 +46,8 @@ impl NodeApi for NodeService {
                 if self.is_elsewhere(status.pushed_by) {
                     metrics.stores.forget_push(&label);
                 } else {
-                    metrics.stores.set_push(&label, status.push, status.lag_ms);
+                    let lag_ms = self.push_position(store.spec.id).map(|_| status.lag_ms);
+                    metrics.stores.set_push(&label, status.push, lag_ms);
                 }
             }
             metrics.stores.detached.get_or_create(&label).set(u64::from(progress.detached));
@@ -61,8 +62,9 @@ impl NodeApi for NodeService {
         self.count_rows_of_tenants();
         self.count_stored_bytes_of_tenants();
         metrics.process.refresh();
-        if let Some(free) = self.disk.free_bytes() {
-            metrics.data_free_bytes.set(free);
+        if let Some(space) = self.disk.space() {
+            metrics.data_free_bytes.set(space.free);
+            metrics.data_total_bytes.set(space.total);
         }
         metrics.ready.set(u64::from(self.readiness(false).ready));
         metrics.certificates.refresh();

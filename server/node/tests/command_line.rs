@@ -62,6 +62,34 @@ fn certificates_are_refused_before_anything_is_written() {
     assert!(written.status.success(), "{}", text(&written.stderr));
     let config = std::fs::read_to_string(format!("{out}/node-1/tribunal.toml")).expect("written");
     assert!(config.contains("node = 1") && !config.contains("shards"), "a node counts its own cores: {config}");
+    let again = error_of(&["cluster", "certificates", "--name", "orders", "--node", "2=127.0.0.1", "--out", out]);
+    for way_on in [&*format!("cluster add --files {out}"), "authority.key", "choose another directory"] {
+        assert!(again.contains(way_on), "{way_on} is missing: {again}");
+    }
+    assert!(!std::path::Path::new(out).join("node-2").exists(), "nothing was changed");
+}
+
+#[test]
+fn a_configuration_is_compared_with_the_member_whose_data_it_names() {
+    let cluster = support::cluster::Cluster::prepare(1);
+    let file = cluster.node_dir(1).join("tribunal.toml");
+    let check = || run(&["config", "check", "--config", file.to_str().expect("a path")]);
+    let unused = check();
+    assert!(unused.status.success(), "no data directory yet: {}", text(&unused.stderr));
+    let config = std::fs::read_to_string(&file).expect("written");
+    let data = config.lines().find_map(|line| line.strip_prefix("data = \"")?.strip_suffix('"')).expect("its data");
+    std::fs::create_dir_all(data).expect("created");
+    let note = |nodes: &str, stage: &str| {
+        let text = format!("tribunal member 1\nnodes {nodes}\nstage {stage}\n");
+        std::fs::write(std::path::Path::new(data).join("member"), text).expect("written");
+        check()
+    };
+    assert!(note("1", "member").status.success());
+    let other = note("1 2 3", "member");
+    let told = text(&other.stderr).to_string();
+    assert_eq!((other.status.code(), told.contains("set `cluster.founders` to [1, 2, 3]")), (Some(2), true), "{told}");
+    assert_eq!(note("1", "removed").status.code(), Some(2));
+    assert!(!std::path::Path::new(data).join("log").exists(), "nothing else was created");
 }
 
 #[test]

@@ -107,3 +107,25 @@ fn the_process_is_measured_as_the_system_does() {
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
     assert!(used > 0.0 && used <= (begun.elapsed() + Duration::from_secs(1)).as_secs_f64() * cores, "{used}");
 }
+
+#[test]
+fn begins_and_reads_are_timed_and_the_disk_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    node.put_row("k", 1);
+    let counts = || {
+        let text = scraped(&node, "*/*").1;
+        ["tribunal_begin_seconds_count", "tribunal_read_seconds_count"].map(|name| figure(&text, name))
+    };
+    let before = counts();
+    let more = |counts: [f64; 2]| [counts[0] - before[0], counts[1] - before[1]];
+    let begun = node.post("/v1/txns", &serde_json::json!({"read": [{"store": "kv", "key": "k"}]}));
+    assert_eq!(begun.status, 201, "{}", begun.body);
+    assert_eq!(more(counts()), [1.0, 0.0], "a Begin's reads are its own");
+    (0..2).for_each(|_| assert_eq!(node.get("/v1/stores/kv/rows/k").body["value"], 1));
+    assert_ne!(node.post("/v1/txns", &serde_json::json!({"stores": ["absent"]})).status, 201);
+    assert_eq!(more(counts()), [1.0, 2.0], "refused ones do not count");
+    let text = scraped(&node, "*/*").1;
+    let [free, total] = ["tribunal_data_free_bytes", "tribunal_data_total_bytes"].map(|name| figure(&text, name));
+    assert!(0.0 < free && free <= total, "{free} of {total}");
+}

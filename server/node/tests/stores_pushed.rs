@@ -425,6 +425,33 @@ fn a_storage_stopped_by_its_operator_is_resumed() {
 }
 
 #[test]
+fn the_lag_of_a_storage_is_unknown_until_it_was_reached_and_then_the_age_of_what_it_lacks() {
+    let Some(redis) = Redis::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let lag = |node: &Node| {
+        let text = node.get("/metrics").body.as_str().expect("text").to_owned();
+        let line = "tribunal_store_push_lag_seconds{namespace=\"default\",store=\"r\"} ";
+        text.lines().find_map(|found| found.strip_prefix(line)?.parse::<f64>().ok())
+    };
+    let until_state = |node: &Node, state: &str| {
+        eventually(state, || (store(node, "r")["push"]["state"] == state).then_some(()));
+    };
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    assert_eq!(declare_redis(&node, &redis), 201);
+    assert_eq!(put_applied(&node, "r", "k", json!(1))["applied"], true);
+    assert_eq!(lag(&node), Some(0.0));
+    drop(redis);
+    put(&node, "r", "k", json!(2));
+    until_state(&node, "backing_off");
+    let before = eventually("an age of a second", || lag(&node).filter(|seconds| *seconds > 1.0));
+    assert!(lag(&node) >= Some(before));
+    assert!(node.stop().success());
+    let node = serve(dir.path(), 1 << 20, 4 << 20);
+    until_state(&node, "backing_off");
+    assert_eq!(lag(&node), None, "what it has is not known, and no lag of 0 is claimed");
+}
+
+#[test]
 fn a_store_redeclared_with_another_storage_uses_only_its_watermark() {
     let (Some(old), Some(new)) = (Redis::start(), Redis::start()) else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -513,7 +540,7 @@ fn an_embedded_store_is_flushed_when_the_log_is_to_be_shorter_and_keeps_its_rows
 }
 
 #[test]
-fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_quota() {
+fn an_idle_embedded_store_that_cannot_flush_is_out_of_use_and_then_detached_at_the_quota() {
     let dir = tempfile::tempdir().unwrap();
     let node = serve(dir.path(), 1 << 20, 16 << 20);
     assert_eq!(node.put("/v1/stores/idle", &json!({"adaptor": "kv"})).status, 201);
@@ -531,18 +558,18 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
     };
     // Three images; each makes the store flush.
     while write() < 12 {}
-    let push = eventually("the store to be stopped", || {
+    let push = eventually("the store to be out of use", || {
         let push = store(&node, "idle")["push"].clone();
-        if push["state"] != "stopped" {
+        if push["state"] != "backing_off" {
             // On a slow disk, an image takes longer than the writes between two of them.
             std::thread::sleep(Duration::from_secs(1));
             write();
         }
-        (push["state"] == "stopped").then_some(push)
+        (push["state"] == "backing_off").then_some(push)
     });
     assert!(push["last_error"].as_str().unwrap().contains("Is a directory"), "{push}");
     let ready = node.get("/readyz").body;
-    assert!(ready["reasons"].to_string().contains("the push to store `idle` is stopped"), "{ready}");
+    assert!(ready["reasons"].to_string().contains("the push to store `idle` is backing_off"), "{ready}");
     while store(&node, "idle")["push"]["state"] != "detached" {
         assert!(write() < 400, "the log holds 120 MB for a broken store: {}", store(&node, "idle"));
     }
@@ -572,9 +599,8 @@ fn an_idle_embedded_store_that_cannot_flush_is_stopped_and_then_detached_at_the_
     let detached = log.lines().find(|line| line.contains("store detached")).expect("it was logged");
     assert!(detached.contains("store=\"idle\""), "{detached}");
     assert!(
-        log.lines().any(|line| line.contains("pushing stopped")
-            && line.contains("store=\"idle\"")
-            && line.contains("adaptor=")),
+        log.lines()
+            .any(|line| line.contains("the disk has failed an embedded store") && line.contains("store=\"idle\"")),
         "{log}"
     );
 }

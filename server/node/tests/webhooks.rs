@@ -207,6 +207,29 @@ fn a_receiver_that_replies_410_stops_the_push_and_may_be_registered_again() {
 }
 
 #[test]
+fn the_lag_of_a_webhook_does_not_begin_again_with_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = Receiver::new(|_, _| Does::Answer(503, "", String::new()));
+    let lag_ms = |node: &Node| {
+        let failing = eventually("a failure", || Some(standing(node, "kv")).filter(|s| s["last_error"].is_string()));
+        failing["lag_ms"].as_str().and_then(|ms| ms.parse::<u64>().ok()).expect("a number")
+    };
+    let node = Node::start(dir.path());
+    assert_eq!(register(&node, "kv", &json!({"url": receiver.url()})).status, 200);
+    node.put_row("k", 1);
+    // The age of the only record rises, whichever process shows it.
+    let mut before = eventually("an age of a second", || Some(lag_ms(&node)).filter(|ms| *ms > 1_000));
+    assert!(node.stop().success());
+    for _ in 0..2 {
+        let node = Node::start(dir.path());
+        let after = lag_ms(&node);
+        assert!(after > before, "{after} ms after {before} ms");
+        before = after;
+        assert!(node.stop().success());
+    }
+}
+
+#[test]
 fn a_refused_record_stops_the_push_and_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let node = Node::start(dir.path());

@@ -37,7 +37,7 @@ use tribunal_types::{Epoch, EpochInput, EpochOutcome, Lsn, StoreId, Version, Wat
 use apply::Applier;
 pub use files::StoreFile;
 use flush::{ROOM_WAIT_MAX, Work};
-pub use follower::Follower;
+pub use follower::{Follower, OutOfUse};
 pub use image::EmbeddedImage;
 use image::Images;
 use recent::{Recent, Stored, read_sorted};
@@ -80,7 +80,7 @@ struct Shared {
     /// Images being read.
     images: Images,
     /// Why the store stopped, if it did. A failed sync is never retried.
-    broken: Mutex<Option<String>>,
+    broken: Mutex<Option<Breakdown>>,
     work: Mutex<Work>,
     work_changed: Condvar,
     /// Last record in the runs.
@@ -90,6 +90,14 @@ struct Shared {
     damage: OnceLock<String>,
     /// Whether damage found since the store was opened is noted in the directory.
     damage_noted: AtomicBool,
+}
+
+/// Why a store stopped.
+#[derive(Clone, Debug)]
+struct Breakdown {
+    text: String,
+    /// Whether its rows are not at fault, so that opening it again may help.
+    may_pass: bool,
 }
 
 /// A row.
@@ -175,12 +183,22 @@ pub enum EmbeddedError {
         /// How long the caller has waited.
         seconds: u64,
     },
-    /// A write failed earlier.
+    /// The store has stopped until an operator repairs it.
     #[error("the embedded store stopped: {0}")]
     Stopped(String),
+    /// The disk has failed the store. Its rows are in the log, so it works once it is opened again and the disk works.
+    #[error("the embedded store is out of use: {0}")]
+    OutOfUse(String),
 }
 
 impl EmbeddedError {
+    /// Returns whether the store may work once it is opened again, because its disk failed rather than its rows.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        use EmbeddedError::{Busy, InUse, Io, Log, OutOfUse};
+        matches!(self, InUse { .. } | Io { .. } | Busy { .. } | OutOfUse(_) | Log(SourceError::Unavailable(_)))
+    }
+
     fn io(path: &Path, error: io::Error) -> Self {
         EmbeddedError::Io { path: path.to_owned(), error }
     }
@@ -470,15 +488,15 @@ impl Drop for EmbeddedStore {
 
 impl Shared {
     fn usable(&self) -> Result<(), EmbeddedError> {
-        self.broken.lock().clone().map_or(Ok(()), |text| Err(EmbeddedError::Stopped(text)))
+        self.broken.lock().clone().map_or(Ok(()), |broken| Err(broken.into()))
     }
 
-    fn break_down(&self, text: String) -> EmbeddedError {
-        tracing::error!(reason = %text, "embedded store stopped");
-        let text = self.broken.lock().get_or_insert(text).clone();
+    fn break_down(&self, broken: Breakdown) -> EmbeddedError {
+        tracing::debug!(dir = %self.dir.display(), reason = broken.text, "an embedded store stopped");
+        let broken = self.broken.lock().get_or_insert(broken).clone();
         // The store may be idle: nothing else would wake the follower, which reports this.
         self.flushed.send_modify(|_| ());
-        EmbeddedError::Stopped(text)
+        broken.into()
     }
 
     /// Notes a damaged file in the directory, so that the store can be rebuilt once it is opened again.
@@ -505,6 +523,12 @@ impl Shared {
     fn stored(&self, key: &[u8]) -> Result<Option<Stored>, EmbeddedError> {
         let recent = self.recent.read().stored(key);
         recent.map_or_else(|| self.runs.get(key).map_err(|error| self.note_damage(error)), Ok)
+    }
+}
+
+impl From<Breakdown> for EmbeddedError {
+    fn from(Breakdown { text, may_pass }: Breakdown) -> EmbeddedError {
+        if may_pass { EmbeddedError::OutOfUse(text) } else { EmbeddedError::Stopped(text) }
     }
 }
 

@@ -34,7 +34,7 @@ pub use adaptor::{Adaptor, AdaptorFault};
 pub use attach::{AttachPlace, AttachRefusal, Attachment};
 pub use egress::{AllowedNet, EgressPolicy};
 pub use embedded::{
-    ApplyObserver, ENTRY_OVERHEAD_BYTES, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, ReadAt, Row,
+    ApplyObserver, ENTRY_OVERHEAD_BYTES, EmbeddedError, EmbeddedImage, EmbeddedStore, Follower, OutOfUse, ReadAt, Row,
     ScanLimits, ScanPage, StoreFile, StoredBytes, View,
 };
 pub use password::Password;

@@ -115,6 +115,9 @@ pub trait AckSink: Send + Sync + 'static {
     /// Pushing stopped and waits for [`PushHandle::resume`](crate::PushHandle::resume).
     fn failed(&self, store: StoreId, text: &str);
 
+    /// An embedded store is out of use until it is [`opened`](Self::opened) again: its disk has failed it.
+    fn out_of_use(&self, _store: StoreId) {}
+
     /// An embedded store has been opened and begins to apply its log: its position on disk is unknown until it is
     /// [`rewound`](Self::rewound).
     fn opened(&self, _store: StoreId) {}
@@ -126,7 +129,7 @@ pub trait AckSink: Send + Sync + 'static {
     /// [`restored`](Self::restored).
     fn interrupted(&self, _store: StoreId, _text: &str) {}
 
-    /// The storage accepts records again, or has all of them.
+    /// The storage accepts records again, or has all of them. An embedded store whose disk had failed it works again.
     fn restored(&self, _store: StoreId) {}
 
     /// Called with each batch before it is pushed. The returned watch is notified of its progress. `None` by default.

@@ -1074,7 +1074,7 @@ export interface components {
             /** @description How records are delivered. */
             kind: components["schemas"]["PushKind"];
             /**
-             * @description Time since the receiver was last up to date, milliseconds.
+             * @description Age of the oldest record that the receiver has not acknowledged, milliseconds; 0 if there is none.
              * @example 250
              */
             lag_ms: string;
@@ -1545,7 +1545,8 @@ export interface components {
             /** @description What an acknowledgement of the storage guarantees, as the storage reports it. Absent while no storage is connected. */
             durability?: components["schemas"]["StorageDurability"];
             /**
-             * @description Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none.
+             * @description Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none. If the storage was not reached since
+             *     the start of the node, so that its position is unknown: the time since then.
              * @example 0
              */
             lag_ms: string;

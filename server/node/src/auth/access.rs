@@ -13,7 +13,7 @@ use tribunal_service::{KeyApi, KeyStatus, NewKey, Principal, ServiceError, Servi
 use tribunal_types::{ApiKey, ControlChange, DEFAULT_NAMESPACE, NamespaceId, Role};
 
 use crate::auth::jwt::JwtGate;
-use crate::auth::keys::{Found, Keys, draw};
+use crate::auth::keys::{Expiring, Found, Keys, draw};
 use crate::auth::last_use::LastUseFile;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::refusals::refused;
@@ -44,20 +44,21 @@ impl Access {
         let last_use = Mutex::new(LastUseFile::open(data, &keys));
         let about_ms = AtomicU64::new(clock.now_ms());
         // Keys that expired before this start were logged when they did, or expired while the node was down.
-        let expired = keys.newly_expired(clock.now_ms()).len();
+        let (expired, expiring): (Vec<_>, Vec<_>) =
+            keys.newly_expiring(clock.now_ms()).into_iter().partition(|key| key.remaining_ms == 0);
+        expiring.iter().for_each(report_expiry);
+        let expired = expired.len();
         if expired > 0 {
             tracing::info!(expired, "keys have expired; they are listed until they are revoked");
         }
         Access { keys: RwLock::new(keys), jwt, clock, about_ms, ticks: AtomicU64::new(0), last_use }
     }
 
-    /// Logs keys that have expired, and periodically writes the last use of keys. Called once a second.
+    /// Logs keys that expire soon or have expired, and periodically writes the last use of keys. Called once a second.
     pub fn tick(&self) {
         let now_ms = self.clock.now_ms();
         self.about_ms.store(now_ms, Ordering::Relaxed);
-        for expired in self.keys.read().newly_expired(now_ms) {
-            tracing::info!(key = expired.name, namespace = expired.namespace_name, "a key has expired");
-        }
+        self.keys.read().newly_expiring(now_ms).iter().for_each(report_expiry);
         if self.ticks.fetch_add(1, Ordering::Relaxed) % WRITE_USES_EVERY == WRITE_USES_EVERY - 1 {
             self.write_uses();
         }
@@ -233,5 +234,15 @@ impl NodeService {
             tracing::info!(key = revoked, namespace, by, "a key was revoked");
         }
         Ok(())
+    }
+}
+/// Logs that a key expires soon, or has expired.
+fn report_expiry(key: &Expiring) {
+    let (name, namespace) = (&key.principal.name, &key.principal.namespace_name);
+    if key.remaining_ms == 0 {
+        tracing::info!(key = name, namespace, "a key has expired");
+    } else {
+        let (days, hours) = key.days_and_hours();
+        tracing::warn!(key = name, namespace, days, hours, "a key expires soon: create another one for its users");
     }
 }

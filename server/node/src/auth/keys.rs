@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -20,6 +20,9 @@ use tribunal_types::{ApiKey, DEFAULT_NAMESPACE, NamespaceId, RevokedKey};
 const PREFIX: &str = "trb";
 /// Minimum time between two warnings about one refused key, milliseconds.
 const WARN_EVERY_MS: u64 = 60_000;
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Remaining validity, in milliseconds, at which a key is reported.
+const REPORTED_AT_MS: [u64; 3] = [30 * DAY_MS, 7 * DAY_MS, DAY_MS];
 
 /// The keys that are not revoked, the most recently revoked ones, and the tenants that keys were ever created for.
 #[derive(Debug, Default)]
@@ -37,8 +40,8 @@ struct Kept {
     /// 0 for never.
     last_used_ms: AtomicU64,
     warned_ms: AtomicU64,
-    /// Whether its expiry was logged.
-    expiry_logged: AtomicBool,
+    /// Number of reports that it expires soon or has expired.
+    reports: AtomicUsize,
 }
 
 /// A revoked key, as far as needed to recognize its use.
@@ -84,12 +87,38 @@ impl Kept {
             principal: Arc::new(principal),
             last_used_ms: AtomicU64::new(0),
             warned_ms: AtomicU64::new(0),
-            expiry_logged: AtomicBool::new(false),
+            reports: AtomicUsize::new(0),
         }
     }
 
     fn is_expired(&self, now_ms: impl FnOnce() -> u64) -> bool {
         self.key.expires_ms.is_some_and(|at| at <= now_ms())
+    }
+
+    /// Returns how often the key is to have been reported by now. A key that is valid for days only was created with its
+    /// end in mind, so it is not reported at a bound that it never had.
+    fn reports_due(&self, now_ms: u64) -> usize {
+        let Some(at) = self.key.expires_ms else { return 0 };
+        let (remaining, validity) = (at.saturating_sub(now_ms), at.saturating_sub(self.key.created_ms));
+        let bounds = REPORTED_AT_MS.iter().filter(|bound| validity > **bound && remaining <= **bound).count();
+        bounds + usize::from(remaining == 0)
+    }
+}
+
+/// A key that expires soon, or has expired.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiring {
+    /// Its principal.
+    pub principal: Arc<Principal>,
+    /// Its remaining validity, milliseconds; 0 if it has expired.
+    pub remaining_ms: u64,
+}
+
+impl Expiring {
+    /// Returns the remaining validity as whole days, and the hours beyond.
+    #[must_use]
+    pub fn days_and_hours(&self) -> (u64, u64) {
+        (self.remaining_ms / DAY_MS, self.remaining_ms % DAY_MS / (60 * 60 * 1000))
     }
 }
 
@@ -160,12 +189,18 @@ impl Keys {
         }
     }
 
-    /// Returns the keys that have expired and were not returned before.
+    /// Returns the keys that are to be reported: each a few times before it expires, and then once.
     #[must_use]
-    pub fn newly_expired(&self, now_ms: u64) -> Vec<Arc<Principal>> {
-        let expired = self.keys.values().filter(|kept| kept.is_expired(|| now_ms));
-        let new = expired.filter(|kept| !kept.expiry_logged.swap(true, Ordering::Relaxed));
-        new.map(|kept| Arc::clone(&kept.principal)).collect()
+    pub fn newly_expiring(&self, now_ms: u64) -> Vec<Expiring> {
+        let is_due = |kept: &&Kept| {
+            let due = kept.reports_due(now_ms);
+            kept.reports.fetch_max(due, Ordering::Relaxed) < due
+        };
+        let expiring = self.keys.values().filter(is_due).map(|kept| Expiring {
+            principal: Arc::clone(&kept.principal),
+            remaining_ms: kept.key.expires_ms.map_or(0, |at| at.saturating_sub(now_ms)),
+        });
+        expiring.collect()
     }
 
     /// Returns when keys were last used, by id.
@@ -314,13 +349,28 @@ mod tests {
         create(&mut keys, &id, hash, Some(1_000));
         assert!(keys.has_service_operator(999) && !keys.has_service_operator(1_000));
         assert!(matches!(keys.find(&token, 5, || 999), Found::Valid(_)));
-        assert!(keys.newly_expired(999).is_empty());
+        assert!(keys.newly_expiring(999).is_empty(), "it was never valid for a day");
         let expired = |warn| Found::Expired(Refused { name: format!("jo/{id}"), warn });
         assert_eq!(keys.find(&token, 6, || 1_000), expired(true));
         assert_eq!(keys.find(&token, 7, || 1_001), expired(false));
-        assert_eq!((keys.newly_expired(1_000).len(), keys.newly_expired(1_001).len()), (1, 0), "logged once");
+        assert_eq!((keys.newly_expiring(1_000).len(), keys.newly_expiring(1_001).len()), (1, 0), "logged once");
         assert_eq!(keys.list(5)[0].last_used_ms, Some(5), "a refused use is none");
         assert_eq!([999, 1_000].map(|now_ms| keys.list(now_ms)[0].expired), [false, true]);
+    }
+
+    #[test]
+    fn a_key_is_reported_as_its_end_comes_closer() {
+        let reported = |validity_days: u64, at_days: &[u64]| -> Vec<(u64, u64)> {
+            let mut keys = Keys::default();
+            create(&mut keys, "a", [0; 32], Some(validity_days * DAY_MS));
+            let at = |day: &u64| keys.newly_expiring(day * DAY_MS).first().map(|key| (*day, key.days_and_hours().0));
+            at_days.iter().filter_map(at).collect()
+        };
+        let every: Vec<u64> = (0..=101).collect();
+        assert_eq!(reported(100, &every), [(70, 30), (93, 7), (99, 1), (100, 0)]);
+        assert_eq!(reported(30, &every), [(23, 7), (29, 1), (30, 0)], "it was never valid for longer than 30 days");
+        assert_eq!(reported(1, &every), [(1, 0)]);
+        assert_eq!(reported(100, &[98, 98, 100, 101]), [(98, 2), (100, 0)], "a start reports each once");
     }
 
     #[test]

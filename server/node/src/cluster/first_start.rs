@@ -48,6 +48,16 @@ pub fn has_note(data: &Path) -> bool {
     data.join(FILE).exists()
 }
 
+/// Returns why a node cannot start with this configuration, according to the note in its data directory, if there is one:
+/// the cluster began with other founders, or has removed the node. Writes nothing.
+#[must_use]
+pub fn contradiction(data: &Path, membership: &Membership) -> Option<String> {
+    if !has_note(data) {
+        return None;
+    }
+    FirstStart::read(data, membership, true, 0).err()
+}
+
 /// Returns the error for a node that has a note of an earlier start but no log. With an empty log it would vote and
 /// acknowledge again.
 #[must_use]

@@ -6,6 +6,9 @@ use tribunal_client::Error;
 use crate::cluster::obstacle::DRAINED;
 use crate::commands::store::refusal;
 
+/// What the client says about an expired certificate.
+const RENEW: &str = "its certificate must be renewed";
+
 /// A queried node.
 pub(super) struct Asked {
     pub url: String,
@@ -18,6 +21,8 @@ pub(super) struct Asked {
 pub(super) enum NoInfo {
     /// It answers, and refuses the request.
     Refused(String),
+    /// It cannot be asked by this caller: its certificate is not accepted, or it does not speak TLS.
+    Unusable(String),
     /// It does not answer.
     Silent(String),
 }
@@ -26,6 +31,7 @@ impl NoInfo {
     pub fn of(error: Error) -> NoInfo {
         match error {
             Error::ClientMistake(problem) => NoInfo::Refused(refusal(&problem)),
+            Error::Misuse(reason) => NoInfo::Unusable(reason),
             error => NoInfo::Silent(error.to_string()),
         }
     }
@@ -33,6 +39,11 @@ impl NoInfo {
     fn problem(&self, url: &str) -> String {
         match self {
             NoInfo::Refused(reason) => format!("{url} refuses the request: {reason}"),
+            NoInfo::Unusable(reason) if reason.contains(RENEW) => format!(
+                "{url} cannot be asked: {reason}. Replace the file of that node's `tls.cert_file`, and restart the node. Until then \
+                 its clients are locked out; the nodes know each other by other certificates"
+            ),
+            NoInfo::Unusable(reason) => format!("{url} cannot be asked: {reason}"),
             NoInfo::Silent(reason) => format!("{url} does not answer: {reason}"),
         }
     }
@@ -80,7 +91,7 @@ impl<'a> Answers<'a> {
         for Asked { url, answer, .. } in self.asked {
             match answer {
                 Ok(_) => {}
-                Err(reason @ NoInfo::Refused(_)) => problems.push(reason.problem(url)),
+                Err(reason @ (NoInfo::Refused(_) | NoInfo::Unusable(_))) => problems.push(reason.problem(url)),
                 Err(reason @ NoInfo::Silent(_)) => problems.push(reason.problem(url) + &hint),
             }
         }

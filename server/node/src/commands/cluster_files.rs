@@ -206,7 +206,7 @@ fn authority_in(root: &Path, name: &str) -> Result<Authority, String> {
 pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
     let root = &flags.out;
     if root.join(SECRET_FILE).exists() {
-        return Err(format!("{} holds the files of a cluster; choose another directory with --out", root.display()));
+        return Err(holds_cluster(root));
     }
     // Before anything is written: leftovers of an attempt would block the next one.
     if !is_name(&flags.name) {
@@ -243,6 +243,17 @@ pub fn run(flags: &ClusterCertificates) -> Result<(), String> {
         program()
     );
     Ok(())
+}
+
+/// Returns the error for a directory with the files of a cluster: a caller that wants more of them needs another way.
+fn holds_cluster(root: &Path) -> String {
+    let (shown, key, program) = (root.display(), root.join(AUTHORITY_KEY_FILE), program());
+    format!(
+        "{shown} holds the files of a cluster, and nothing was changed. For the files of another node: {program} cluster add --files \
+         {shown}, which also admits it. To renew a node's certificate, sign a new one for the same names with {}, by any X.509 tool, \
+         replace its {CERTIFICATE_FILE} and {KEY_FILE}, and restart that node. For another cluster, choose another directory with --out",
+        key.display()
+    )
 }
 
 fn of_machine(at: &NodeAt, flags: &ClusterCertificates) -> NodeFiles {

@@ -460,6 +460,12 @@ mod tests {
         let [one, two, three] = with_two(answer(3, 7, Some("d")));
         let told = fault(&[one, two, three, lost("http://typo")]);
         assert!(told.ends_with("All nodes of orders answer at other URLs: it is the URL of none of them"), "{told}");
+        let expired = "`https://three`: its certificate must be renewed: certificate expired";
+        let expired =
+            Asked { url: "https://three".into(), answer: Err(NoInfo::Unusable(expired.into())), digest: None };
+        let told = fault(&with_two(expired));
+        assert!(told.contains("Replace the file of that node's `tls.cert_file`"), "{told}");
+        assert!(!told.contains("check the URL"), "the URL is right: {told}");
         let denied = Asked { url: "http://three".into(), answer: Err(NoInfo::Refused("no key".into())), digest: None };
         let all_and_denied = with_two(denied);
         assert_eq!(fault(&all_and_denied), "equal http://three refuses the request: no key");

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::cluster::first_start::contradiction;
 use crate::commands::config_help;
 use crate::commands::last_line::write_reason;
 use crate::commands::output::{out, write};
@@ -29,13 +30,20 @@ pub fn print(file: Option<&Path>, json: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks a configuration and the files that it names. Prints the effective configuration, or the errors.
+/// Checks a configuration and the files that it names, and whether it is that of the member whose data directory it names,
+/// if that exists. Prints the effective configuration, or the errors.
 ///
 /// # Errors
 /// If the configuration cannot be printed. Errors in it are reported through the exit code.
 pub fn check(file: Option<&Path>, json: bool) -> Result<ExitCode, String> {
     let mut warnings = ignored_in_environment();
-    let checked = Config::read(file).and_then(|config| Configured::check(&config, &mut warnings).map(|_| config));
+    let checked = Config::read(file).and_then(|config| {
+        let configured = Configured::check(&config, &mut warnings)?;
+        match configured.cluster.and_then(|(membership, _)| contradiction(&config.data, &membership)) {
+            Some(fault) => Err(fault),
+            None => Ok(config),
+        }
+    });
     let checked = match (checked, configured_log_filter().err()) {
         (Ok(_), Some(fault)) => Err(fault),
         (Err(faults), Some(fault)) => Err(format!("{faults}\n{fault}")),

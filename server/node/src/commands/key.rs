@@ -1,12 +1,16 @@
 //! `tribunal key`: issue, list and revoke API keys.
 
 use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tribunal_api::KeyRequest;
 
 use crate::commands::cli::{KeyRole, Target};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
+
+/// Remaining validity up to which it is shown: that at which nodes begin to report the end of a key.
+const SOON_DAYS: u128 = 30;
 
 /// Creates a key and prints it: the only time its secret is shown.
 ///
@@ -48,6 +52,7 @@ pub fn ls(target: &Target) -> Result<(), String> {
     if !target.json {
         out!("{:<18} {:<16} {:<20} {:<20} {:<30} roles", "id", "namespace", "name", "last use", "expires");
     }
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     for key in keys {
         if target.json {
             out!("{}", serde_json::to_string(&key).map_err(|error| error.to_string())?);
@@ -55,7 +60,11 @@ pub fn ls(target: &Target) -> Result<(), String> {
             let roles = key.roles.join(",");
             let at = |time: &Option<String>| time.as_deref().map_or_else(|| "never".to_owned(), moment);
             let (used, expires) = (at(&key.last_used_ms), at(&key.expires_ms));
-            let expires = if key.expired { format!("{expires} (expired)") } else { expires };
+            let expires = match remaining_days(key.expires_ms.as_deref(), now_ms) {
+                _ if key.expired => format!("{expires} (expired)"),
+                Some(days) if days <= SOON_DAYS => format!("{expires} (in {days} d)"),
+                _ => expires,
+            };
             out!("{:<18} {:<16} {:<20} {used:<20} {expires:<30} {roles}", key.id, key.namespace, key.name);
         }
     }
@@ -69,6 +78,12 @@ pub fn ls(target: &Target) -> Result<(), String> {
 /// `force` is not set.
 pub fn revoke(target: &Target, id: &str, force: bool) -> Result<(), String> {
     block_on(async { target.client()?.revoke_key(id, force).await })
+}
+
+/// Returns the whole days until a key expires, if it does.
+fn remaining_days(expires_ms: Option<&str>, now_ms: u128) -> Option<u128> {
+    let at: u128 = expires_ms?.parse().ok()?;
+    Some(at.saturating_sub(now_ms) / 86_400_000)
 }
 
 /// Formats milliseconds since 1970 as a time in UTC, `2026-11-22T06:30:00Z`.

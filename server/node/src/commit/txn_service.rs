@@ -392,50 +392,57 @@ impl NodeService {
             }
         }
     }
+
+    async fn begin_now(&self, begin: Begin) -> Result<Begun, ServiceError> {
+        if self.joined.is_some() && self.shared.view.refuses_transactions() {
+            // It would issue ids that no node executes (wrong clock), or that this node cannot execute (missing
+            // code).
+            return Err(self.not_taken());
+        }
+        let until = self.until_fresh(&begin.stores, begin.freshness).await?;
+        let floor = self.shared.progress.floor();
+        let snapshot = |&store: &StoreId| {
+            let at = self.reported(store)?;
+            if at < floor || self.is_detached(store) {
+                Err(self.lagging(store, 1000))
+            } else {
+                Ok(StoreSnapshot { store, at })
+            }
+        };
+        let mut read = ReadAnswer::default();
+        if !begin.read.is_empty() {
+            read = self.rows.read_by(&begin.read, until).await?;
+        }
+        let catalog = self.stores.catalog();
+        let keeps_versions = |store: StoreId| catalog.by_id(store).is_some_and(|spec| spec.multi_version);
+        let one_cut = begin.stores.iter().any(|store| keeps_versions(*store));
+        if one_cut {
+            // All stores get one snapshot, and reads must not be newer: without `wait_ms`, the other stores must
+            // have applied it already.
+            let visible = self.until_visible(&begin.stores, read.applied, until).await;
+            visible.map_err(|store| self.lagging(store, self.retry_after()))?;
+        }
+        let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
+        for store in begin.read.stores() {
+            // The read was of exactly this epoch, however far the store is by now.
+            snapshots.iter_mut().filter(|snapshot| snapshot.store == store).for_each(|s| s.at = read.applied);
+        }
+        // A storage may return with less than it had.
+        if one_cut && let Some(late) = snapshots.iter().find(|snapshot| snapshot.at < read.applied) {
+            return Err(self.lagging(late.store, self.retry_after()));
+        }
+        make_one_cut(&mut snapshots, keeps_versions);
+        Ok(Begun { read, snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
+    }
 }
 
 impl TxnApi for NodeService {
     fn begin(&self, begin: Begin) -> Reply<'_, Begun> {
         Box::pin(async move {
-            if self.joined.is_some() && self.shared.view.refuses_transactions() {
-                // It would issue ids that no node executes (wrong clock), or that this node cannot execute (missing
-                // code).
-                return Err(self.not_taken());
-            }
-            let until = self.until_fresh(&begin.stores, begin.freshness).await?;
-            let floor = self.shared.progress.floor();
-            let snapshot = |&store: &StoreId| {
-                let at = self.reported(store)?;
-                if at < floor || self.is_detached(store) {
-                    Err(self.lagging(store, 1000))
-                } else {
-                    Ok(StoreSnapshot { store, at })
-                }
-            };
-            let mut read = ReadAnswer::default();
-            if !begin.read.is_empty() {
-                read = self.rows.read_by(&begin.read, until).await?;
-            }
-            let catalog = self.stores.catalog();
-            let keeps_versions = |store: StoreId| catalog.by_id(store).is_some_and(|spec| spec.multi_version);
-            let one_cut = begin.stores.iter().any(|store| keeps_versions(*store));
-            if one_cut {
-                // All stores get one snapshot, and reads must not be newer: without `wait_ms`, the other stores must
-                // have applied it already.
-                let visible = self.until_visible(&begin.stores, read.applied, until).await;
-                visible.map_err(|store| self.lagging(store, self.retry_after()))?;
-            }
-            let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
-            for store in begin.read.stores() {
-                // The read was of exactly this epoch, however far the store is by now.
-                snapshots.iter_mut().filter(|snapshot| snapshot.store == store).for_each(|s| s.at = read.applied);
-            }
-            // A storage may return with less than it had.
-            if one_cut && let Some(late) = snapshots.iter().find(|snapshot| snapshot.at < read.applied) {
-                return Err(self.lagging(late.store, self.retry_after()));
-            }
-            make_one_cut(&mut snapshots, keeps_versions);
-            Ok(Begun { read, snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
+            let asked = Instant::now();
+            let begun = self.begin_now(begin).await?;
+            self.shared.metrics.phases.begin.add(u64::from(micros(asked.elapsed())), 1);
+            Ok(begun)
         })
     }
 

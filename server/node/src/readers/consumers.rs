@@ -273,8 +273,8 @@ impl NodeService {
             state: if replaced { PushActivity::Stopped.name() } else { status.activity.name() },
             acked,
             head,
-            // Another node's figure may be older than these positions.
-            lag_ms: if acked < head { status.lag_ms.max(1) } else { 0 },
+            // Not the figure of the push, which begins at the start of its process.
+            lag_ms: if acked < head { self.record_times.age_after(&self.records, store, acked).max(1) } else { 0 },
             attempts: status.attempts,
             last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
         }
@@ -354,7 +354,8 @@ impl NodeService {
         }
         metrics.forget_webhooks();
         for held in self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held)) {
-            metrics.set_webhook(&label_of(held.webhook.store), &self.standing_of(held));
+            let is_of_log = held.webhook.log == self.records.log_id();
+            metrics.set_webhook(&label_of(held.webhook.store), &self.standing_of(held), is_of_log);
         }
     }
 }

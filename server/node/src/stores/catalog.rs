@@ -437,6 +437,8 @@ pub struct Acks {
     pub namespace: String,
     /// The adaptor's name in spans and log lines.
     pub adaptor: String,
+    /// Whether the store is embedded.
+    pub embedded: bool,
     /// Creates spans, if traces are on.
     pub tracing: Option<Arc<Tracing>>,
     /// The newest record that the storage is known to have acknowledged.
@@ -491,6 +493,10 @@ impl AckSink for Acks {
         self.report(store, |newest| newest.stopped = true);
     }
 
+    fn out_of_use(&self, store: StoreId) {
+        self.report(store, |newest| newest.stopped = true);
+    }
+
     fn opened(&self, store: StoreId) {
         self.report(store, |newest| *newest = PushReport { opened: true, ..PushReport::default() });
     }
@@ -512,8 +518,9 @@ impl AckSink for Acks {
     }
 
     fn restored(&self, store: StoreId) {
-        let namespace = &self.namespace;
-        tracing::info!(namespace, store = self.name, store_id = store.0, "the storage is pushed to again");
+        let (namespace, what) = (&self.namespace, "the storage is pushed to again");
+        let what = if self.embedded { "the embedded store works again" } else { what };
+        tracing::info!(namespace, store = self.name, store_id = store.0, "{what}");
     }
 
     fn watch(&self, batch: &RecordBatch) -> Option<Box<dyn PushWatch>> {
@@ -533,8 +540,18 @@ mod tests {
         let (name, adaptor, reports) = ("orders".into(), "redis".into(), Arc::default());
         let known = AtomicU64::new(0);
         let namespace = String::new();
-        let acks =
-            Acks { messages, push: ControlIndex(3), reports, forks, name, namespace, adaptor, tracing: None, known };
+        let acks = Acks {
+            messages,
+            push: ControlIndex(3),
+            reports,
+            forks,
+            name,
+            namespace,
+            adaptor,
+            embedded: false,
+            tracing: None,
+            known,
+        };
         let taken = || match queue.try_recv() {
             Ok(Message::PushReported(store, push, reports)) => Some((store, push, reports.take())),
             _ => None,

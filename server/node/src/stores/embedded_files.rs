@@ -23,6 +23,27 @@ pub struct Opened<'a> {
     pub not_truncated: MutexGuard<'a, ()>,
 }
 
+/// Why a store is not open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotOpen {
+    /// A description of the problem and its remedy.
+    pub reason: String,
+    /// Whether another attempt may succeed without an operator: the disk failed, or the log cannot be read now.
+    pub may_pass: bool,
+}
+
+impl From<String> for NotOpen {
+    fn from(reason: String) -> NotOpen {
+        NotOpen { reason, may_pass: false }
+    }
+}
+
+impl From<EmbeddedError> for NotOpen {
+    fn from(error: EmbeddedError) -> NotOpen {
+        NotOpen { may_pass: error.may_pass(), reason: error.to_string() }
+    }
+}
+
 /// Maximum time to wait until a store that was declared otherwise in the meantime is closed, and the interval of attempts.
 const CLOSED_WITHIN: Duration = Duration::from_secs(10);
 const CLOSED_POLL: Duration = Duration::from_millis(20);
@@ -64,7 +85,7 @@ fn cannot_refill(oldest: Lsn, is_member: bool) -> String {
 /// Opens the store in `dir`, rebuilding it from `log` if necessary. `truncation` is held while the log is truncated.
 ///
 /// # Errors
-/// A description of the problem and its remedy.
+/// See [`NotOpen`].
 pub fn open<'a>(
     dir: &Path,
     memory_bytes: u64,
@@ -72,7 +93,7 @@ pub fn open<'a>(
     log: &Arc<dyn EpochSource>,
     truncation: &'a Mutex<()>,
     is_member: bool,
-) -> Result<Opened<'a>, String> {
+) -> Result<Opened<'a>, NotOpen> {
     let open = || once_closed(|| EmbeddedStore::open(dir, memory_bytes, spec.id, Arc::clone(log)));
     let wrong = match open() {
         Ok(store) => match (difference(&store, spec, &**log)?, EmbeddedStore::damage_in(dir)) {
@@ -95,21 +116,21 @@ pub fn open<'a>(
             }
         },
         Err(error @ EmbeddedError::Damaged(_)) => error.to_string(),
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(error.into()),
     };
     let not_truncated = truncation.lock();
     let oldest = log.oldest(spec.id);
     if oldest > Lsn(1) {
-        return Err(format!("{wrong}. {}", cannot_refill(oldest, is_member)));
+        return Err(format!("{wrong}. {}", cannot_refill(oldest, is_member)).into());
     }
-    let aside = EmbeddedStore::set_aside(dir).map_err(|error| error.to_string())?;
+    let aside = EmbeddedStore::set_aside(dir)?;
     tracing::warn!(
         store = spec.name,
         reason = wrong,
         "rebuilding the embedded store from its log; its former files are in {}, for you to delete",
         aside.display()
     );
-    let store = open().map_err(|error| error.to_string())?;
+    let store = open()?;
     Ok(Opened { store, not_truncated })
 }
 
@@ -135,9 +156,9 @@ fn name_log(store: &EmbeddedStore, log: LogId) -> Result<(), String> {
 }
 
 /// Describes the difference between the store and the log, if there is one.
-fn difference(store: &EmbeddedStore, spec: &StoreSpec, log: &dyn EpochSource) -> Result<Option<String>, String> {
+fn difference(store: &EmbeddedStore, spec: &StoreSpec, log: &dyn EpochSource) -> Result<Option<String>, EmbeddedError> {
     let watermark = store.watermark();
-    let is_of_log = log.contains(spec.id, &watermark).map_err(|error| error.to_string())?;
+    let is_of_log = log.contains(spec.id, &watermark)?;
     let (lsn, id, head) = (watermark.lsn, log.id(), log.head(spec.id));
     Ok((!is_of_log).then(|| {
         format!(

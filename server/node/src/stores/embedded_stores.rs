@@ -15,7 +15,7 @@ use tribunal_push::{ApplyObserver, EmbeddedStore, EpochSource, StoredBytes};
 use tribunal_types::{Epoch, Lsn, NamespaceId, StoreId, StoreSpec};
 
 use crate::stores::catalog::Records;
-use crate::stores::embedded_files::{self, Opened};
+use crate::stores::embedded_files::{self, NotOpen, Opened};
 use crate::stores::embedded_memory::EmbeddedMemory;
 use crate::telemetry::{ApplyTraces, Tracing};
 
@@ -150,9 +150,9 @@ impl EmbeddedStores {
     /// Opens a store, unless it is open. Waits for the disk, and for any thread that is opening or closing it.
     ///
     /// # Errors
-    /// A description of the problem and its remedy; also if the store is no longer embedded.
-    pub fn open(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, String> {
-        let forgotten = || "the store was declared again while it was being opened".to_owned();
+    /// See [`NotOpen`]; also if the store is no longer embedded.
+    pub fn open(&self, spec: &StoreSpec) -> Result<Arc<EmbeddedStore>, NotOpen> {
+        let forgotten = || NotOpen::from("the store was declared again while it was being opened".to_owned());
         let turn = self.places.lock().by_store.get(&spec.id).map(|place| Arc::clone(&place.turn));
         let turn = turn.ok_or_else(forgotten)?;
         let _mine = turn.lock();
@@ -180,7 +180,7 @@ impl EmbeddedStores {
         }
     }
 
-    fn open_files(&self, spec: &StoreSpec, bytes: u64) -> Result<(EmbeddedStore, MutexGuard<'_, ()>), String> {
+    fn open_files(&self, spec: &StoreSpec, bytes: u64) -> Result<(EmbeddedStore, MutexGuard<'_, ()>), NotOpen> {
         let source = Arc::new(self.records.clone()) as Arc<dyn EpochSource>;
         let is_member = self.records.member.is_some();
         let Opened { store, not_truncated } =
@@ -279,7 +279,10 @@ impl EmbeddedStores {
     pub fn flush(&self, store: StoreId, name: String) {
         if let Some(open) = self.get(store) {
             self.runtime.spawn_blocking(move || {
-                if let Err(error) = open.flush() {
+                // A store that is out of use has been reported.
+                if let Err(error) = open.flush()
+                    && !error.may_pass()
+                {
                     tracing::warn!(store = name, store_id = store.0, %error, "an embedded store was not flushed");
                 }
             });

@@ -40,9 +40,8 @@ impl NodeService {
             stored_bytes: self.pushes.stored_bytes_of_store(store),
             watermarks,
             lag_ms: shown_lag_ms(state, progress.acked >= head, push.lag_ms, || {
-                // Without a report of its storage, a push that retries has no position.
-                let is_known = progress.reported || state != PushState::BackingOff;
-                if is_known { self.record_times.age_after(&self.records, store, progress.acked) } else { 0 }
+                let age_ms = |position| self.record_times.age_after(&self.records, store, position);
+                self.push_position(store).map_or(0, age_ms)
             }),
             push: state,
             last_error: push.last_error,
@@ -53,6 +52,15 @@ impl NodeService {
             status.last_error = Some(self.way_out(&detachment));
         }
         Ok(status)
+    }
+
+    /// Returns the last record that a store's storage is known to have; `None` if it has not reported since the start of
+    /// this node.
+    pub(crate) fn push_position(&self, store: StoreId) -> Option<Lsn> {
+        let progress = self.shared.progress.store(store).unwrap_or_default();
+        let detached = self.stores.detached(store).map(|detachment| detachment.acked);
+        let is_known = progress.reported || detached.is_some() || progress.acked > Lsn(0);
+        is_known.then(|| progress.acked.max(detached.unwrap_or_default()))
     }
 
     /// Returns the node that pushes to a store's storage, if the control log names one.
@@ -311,17 +319,15 @@ async fn attach_agreed(
     agreed(messages, ControlChange::AttachPush { store }).await?.map(drop).map_err(refused)
 }
 
-/// Returns the lag of a push: 0 if and only if the storage has the whole log. `told_ms` is the push's own figure, which
-/// may predate that, especially another node's, and begins at its process' start; `age_ms` is the age of the first record
-/// that the storage lacks, as far as its position is known.
+/// Returns the lag of a push: 0 if and only if the storage has the whole log. `age_ms` is the age of the first record
+/// that the storage lacks, 0 if that is unknown: then the push's own figure counts, which begins at its process' start.
 fn shown_lag_ms(state: PushState, has_all: bool, told_ms: u64, age_ms: impl FnOnce() -> u64) -> u64 {
-    match state {
-        _ if has_all => 0,
-        PushState::LogOnly => 0,
-        // Nothing is pushed, so no push can report since when it lags.
-        PushState::Stopped | PushState::Detached => age_ms().max(1),
-        PushState::BackingOff => age_ms().max(told_ms).max(1),
-        PushState::Running | PushState::Damaged => told_ms.max(1),
+    if has_all || state == PushState::LogOnly {
+        return 0;
+    }
+    match age_ms() {
+        0 => told_ms.max(1),
+        age_ms => age_ms,
     }
 }
 
@@ -363,8 +369,8 @@ mod tests {
             1,
             "nobody lags a store that is only its log"
         );
-        assert_eq!(shown_lag_ms(PushState::Running, false, 7, || 9), 7);
-        assert_eq!(shown_lag_ms(PushState::BackingOff, false, 7, || 9), 9, "its process has started since");
-        assert_eq!(shown_lag_ms(PushState::Stopped, false, 7, || 9), 9);
+        assert_eq!(shown_lag_ms(PushState::Running, false, 7, || 9), 9, "its process has started since");
+        assert_eq!(shown_lag_ms(PushState::BackingOff, false, 700, || 9), 9, "it was idle before");
+        assert_eq!(shown_lag_ms(PushState::BackingOff, false, 7, || 0), 7, "the storage was not reached yet");
     }
 }

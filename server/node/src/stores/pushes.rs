@@ -17,8 +17,8 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
-    Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, PushActivity, PushHandle,
-    PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, StorageDurability, Transport,
+    Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, OutOfUse, PushActivity,
+    PushHandle, PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, StorageDurability, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -27,6 +27,7 @@ use crate::commit::message::Message;
 use crate::plugins::engine::Language;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::stores::catalog::{Acks, Forks, Records};
+use crate::stores::embedded_files::NotOpen;
 use crate::stores::embedded_stores::EmbeddedStores;
 use crate::stores::fork_file::ForkFile;
 use crate::stores::push_states::{ToldPush, ToldPushes};
@@ -34,6 +35,9 @@ use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::Tracing;
 
 mod embedded;
+mod reopening;
+
+use reopening::Reopening;
 
 /// Poll interval of a store whose rows are ahead of the log.
 const LOG_POLL: Duration = Duration::from_millis(20);
@@ -84,6 +88,8 @@ enum State {
     Running(Running),
     /// Its creation failed.
     Broken(String),
+    /// The disk has failed an embedded store, which is opened again after a pause.
+    OutOfUse,
     Detached,
     /// Another node pushes to its storage, or the control log has not named one yet.
     Elsewhere {
@@ -98,6 +104,8 @@ struct Entry {
     /// Number of the start that may complete it. An earlier one in progress is void: the adaptor may have changed since
     /// it began.
     start: u64,
+    /// The last time that the disk failed an embedded store.
+    reopening: Option<Reopening>,
 }
 
 /// All pushes of a node.
@@ -196,7 +204,7 @@ impl Pushes {
             self.embedded.forget(&store.spec);
         }
         let start = self.next_start();
-        entries.insert(id, Entry { store: store.clone(), state, start });
+        entries.insert(id, Entry { store: store.clone(), state, start, reopening: None });
         drop(entries);
         if begin || embedded {
             self.start_aside(store, start);
@@ -260,7 +268,8 @@ impl Pushes {
             this.start(declared, start);
         };
         if let Err(error) = std::thread::Builder::new().name("store-start".into()).spawn(run) {
-            self.started(&store, start, Err(format!("there is no thread to start the push: {error}")));
+            let reason = format!("there is no thread to start the push: {error}");
+            self.started(&store, start, Err(NotOpen { reason, may_pass: store.spec.is_embedded() }));
         }
     }
 
@@ -282,7 +291,7 @@ impl Pushes {
     }
 
     /// Creates the parts of the push, and starts it unless it was replaced meanwhile.
-    fn start(&self, store: DeclaredStore, start: u64) {
+    fn start(self: &Arc<Self>, store: DeclaredStore, start: u64) {
         if let Some(rows) = self.rows_ahead(&store.spec)
             && !self.wait_for_log(&store, start, rows)
         {
@@ -328,30 +337,43 @@ impl Pushes {
         set(State::Starting)
     }
 
-    fn started(&self, store: &DeclaredStore, start: u64, made: Result<Option<Outlet>, String>) {
+    fn started(self: &Arc<Self>, store: &DeclaredStore, start: u64, made: Result<Option<Outlet>, NotOpen>) {
         // Reads a file, so before the lock.
         let forks = self.forks(store);
-        let made = made.and_then(|outlet| outlet.map(|outlet| Ok((outlet, forks?))).transpose());
+        let made = made.and_then(|outlet| outlet.map(|outlet| Ok((outlet, forks.map_err(NotOpen::from)?))).transpose());
         let mut entries = self.entries.lock();
         let current = entries.get_mut(&store.spec.id).filter(|entry| entry.start == start);
         if let Some(entry) = current
             && matches!(entry.state, State::Starting)
         {
-            entry.state = match made {
-                Ok(None) => State::LogOnly,
-                Ok(Some((outlet, forks))) => State::Running(self.run(store, outlet, forks)),
-                Err(reason) => {
+            match made {
+                Ok(None) => entry.state = State::LogOnly,
+                Ok(Some((outlet, forks))) => {
+                    let failure = entry.reopening.as_ref().map(|last| last.reason.clone());
+                    entry.state = State::Running(self.run(store, (outlet, start), forks, failure));
+                }
+                Err(NotOpen { reason, may_pass: true }) => {
+                    self.plan_reopening(entry, &OutOfUse { text: reason, worked_for: Duration::ZERO });
+                }
+                Err(NotOpen { reason, .. }) => {
                     let namespace = self.egress_by_tenant.tenant_name(store.spec.namespace);
                     tracing::error!(namespace, store = store.spec.name, reason, "the store cannot be pushed to");
-                    State::Broken(reason)
+                    entry.state = State::Broken(reason);
                 }
-            };
+            }
         }
         drop(entries);
         self.settled.send_replace(());
     }
 
-    fn run(&self, store: &DeclaredStore, outlet: Outlet, (fork, forks): (Option<Lsn>, Forks)) -> Running {
+    /// Starts the task of a push. `failure` is why an embedded store was out of use before, if it was.
+    fn run(
+        self: &Arc<Self>,
+        store: &DeclaredStore,
+        (outlet, start): (Outlet, u64),
+        (fork, forks): (Option<Lsn>, Forks),
+        failure: Option<String>,
+    ) -> Running {
         let sink = Arc::new(Acks {
             messages: self.messages.clone(),
             push: store.push(),
@@ -360,6 +382,7 @@ impl Pushes {
             name: store.spec.name.clone(),
             namespace: self.egress_by_tenant.tenant_name(store.spec.namespace),
             adaptor: store.spec.adaptor.clone().unwrap_or_default(),
+            embedded: store.spec.is_embedded(),
             tracing: self.tracing.clone(),
             known: AtomicU64::new(match &outlet {
                 // Its unflushed records are in the log, and not lost.
@@ -374,8 +397,9 @@ impl Pushes {
         let (handle, task) = match outlet {
             Outlet::Embedded(embedded) => {
                 store.skipped().for_each(|lsn| embedded.skip(lsn));
-                let (follower, handle) = Follower::new(embedded, store.spec.id, sink);
-                (handle, self.runtime.spawn(follower.run(stopped)))
+                let (follower, handle) = Follower::new(embedded, store.spec.id, sink, failure);
+                let followed = Pushes::reopen_after(Arc::downgrade(self), store.spec.id, start, follower.run(stopped));
+                (handle, self.runtime.spawn(followed))
             }
             Outlet::Storage { adaptor, transport } => {
                 let (pusher, handle) = Pusher::new(PushParts {
@@ -418,7 +442,7 @@ impl Pushes {
     }
 
     /// Creates a store's adaptor and transport, or opens its rows; returns `None` for a store that is only its log.
-    fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, String> {
+    fn make(&self, spec: &StoreSpec) -> Result<Option<Outlet>, NotOpen> {
         let Some(name) = &spec.adaptor else { return Ok(None) };
         if spec.is_embedded() {
             return Ok(Some(Outlet::Embedded(self.embedded.open(spec)?)));
@@ -429,7 +453,7 @@ impl Pushes {
         let transport: Arc<dyn Transport> = match adaptor.language()? {
             Language::Resp => Arc::new(RespTransport::new(storages.resp(spec, egress)?)),
             Language::Sql => Arc::new(SqlTransport::new(storages.sql(spec)?)),
-            language @ (Language::Http | Language::Raw) => return Err(language.no_transport()),
+            language @ (Language::Http | Language::Raw) => return Err(language.no_transport().into()),
         };
         Ok(Some(Outlet::Storage { adaptor: Arc::new(adaptor), transport }))
     }
@@ -444,7 +468,8 @@ impl Pushes {
         let state = |state| StorePush { state, ..StorePush::default() };
         match &entry.state {
             State::LogOnly => StorePush::default(),
-            State::Starting => state(PushState::Running),
+            State::Starting if entry.reopening.is_none() => state(PushState::Running),
+            State::Starting | State::OutOfUse => self.out_of_use(&entry.store.spec, entry.reopening.as_ref()),
             State::Ahead(rows) => {
                 let head = self.records.log.head(entry.store.spec.id);
                 let text =
@@ -518,7 +543,10 @@ impl Pushes {
             let embedded = entry.store.spec.is_embedded();
             let stopped = |running: &Running| running.handle.status().activity == PushActivity::Stopped;
             match std::mem::replace(&mut entry.state, State::Starting) {
-                State::Broken(_) => Some((entry.store.clone(), entry.start, None)),
+                State::Broken(_) | State::OutOfUse => {
+                    entry.reopening = None;
+                    Some((entry.store.clone(), entry.start, None))
+                }
                 // Without its note on the disk, the damaged files were replaced.
                 State::Running(running)
                     if embedded && (damaged || self.embedded.damage_of(store).is_some() || stopped(&running)) =>
@@ -602,7 +630,7 @@ impl Pushes {
             let (this, spec) = (Arc::clone(self), spec.clone());
             self.runtime.spawn_blocking(move || this.make(&spec)).await
         };
-        let made = made.map_err(|error| refused(error.to_string()))?.map_err(refused)?;
+        let made = made.map_err(|error| refused(error.to_string()))?.map_err(|error| refused(error.reason))?;
         let head = LogSource::head(&self.records, spec.id);
         let place = AttachPlace { head, oldest: self.records.oldest(spec.id), fork, loaded };
         match made {

@@ -143,7 +143,7 @@ impl RowReader {
     fn open(&self, store: StoreId) -> Result<Arc<EmbeddedStore>, ServiceError> {
         let closed = || {
             let reason = self.pushes.closed_because(store)?;
-            Some(ServiceError::Unavailable { detail: format!("this node cannot read the store: {reason}") })
+            Some(ServiceError::Unavailable { detail: cannot_read(&reason) })
         };
         let lagging = || ServiceError::StoreLagging { store, retry_after_ms: UNREPORTED_RETRY_MS };
         let open = self.pushes.embedded(store).ok_or_else(|| match closed() {
@@ -184,6 +184,11 @@ impl RowReader {
     }
 }
 
+/// Describes why this node cannot read a store.
+pub(crate) fn cannot_read(reason: &str) -> String {
+    format!("this node cannot read the store: {reason}")
+}
+
 /// Returns whether a store is not open yet, or has not reported.
 fn is_lagging<T>(read: &Result<T, ServiceError>) -> bool {
     matches!(read, Err(ServiceError::StoreLagging { .. }))
@@ -217,6 +222,7 @@ pub(super) fn too_large(pointer: String) -> ServiceError {
 /// Converts an error of an embedded store, without revealing paths.
 pub(crate) fn unreadable(error: EmbeddedError) -> ServiceError {
     let detail = match &error {
+        EmbeddedError::OutOfUse(_) => cannot_read(&format!("{error}; the node opens the store again by itself")),
         EmbeddedError::InUse { .. } | EmbeddedError::Io { .. } => {
             tracing::error!(%error, "an embedded store cannot be read");
             "the store's files cannot be read; the server's log has the reason".into()

@@ -19,6 +19,7 @@ use crate::commit::refusals::{outcome_unknown, refused, stopping};
 use crate::commit::waiters::ImportWaiter;
 use crate::service::NodeService;
 use crate::stores::log_rows;
+use crate::stores::reads::cannot_read;
 
 /// When to retry if a storage has not reported its watermark yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
@@ -153,6 +154,9 @@ impl NodeService {
         if push.state == PushState::Stopped {
             return ServiceError::StoreStopped { store, reason: push.last_error.unwrap_or_default() };
         }
+        if let Some(reason) = self.pushes.closed_because(store) {
+            return ServiceError::Unavailable { detail: cannot_read(&reason) };
+        }
         ServiceError::StoreLagging { store, retry_after_ms }
     }
 
@@ -238,13 +242,17 @@ impl StoreApi for NodeService {
 
     fn read(&self, query: ReadQuery, freshness: Freshness) -> Reply<'_, ReadAnswer> {
         Box::pin(async move {
+            let asked = Instant::now();
             let mut stores = Vec::new();
             if freshness.fresh || freshness.session.is_some() {
                 stores = query.stores();
                 stores.iter().try_for_each(|store| self.rows.check(*store))?;
             }
             let deadline = self.until_fresh(&stores, freshness).await?;
-            self.rows.read_by(&query, deadline).await
+            let read = self.rows.read_by(&query, deadline).await?;
+            let micros = u64::try_from(asked.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.shared.metrics.phases.read.add(micros, 1);
+            Ok(read)
         })
     }
 

@@ -89,6 +89,8 @@ pub struct Metrics {
     clock_jumps: Counter,
     /// Free bytes of the data directory's disk.
     pub data_free_bytes: Level,
+    /// Size of the data directory's disk, bytes.
+    pub data_total_bytes: Level,
     /// Whether the node is ready.
     pub ready: Level,
     /// Remaining validity of certificates.
@@ -129,6 +131,7 @@ impl Metrics {
             ),
             clock_jumps: registered(registry, "clock_jumps", "Jumps of the system clock"),
             data_free_bytes: registered(registry, "data_free_bytes", "Free space of the data directory's disk"),
+            data_total_bytes: registered(registry, "data_total_bytes", "Size of the data directory's disk"),
             ready: registered(registry, "ready", "1 if the node should receive transactions, as /readyz returns"),
             certificates,
             spans: registered(registry, "telemetry_spans", "Spans, by what became of them"),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::runs::{Finished, worth_compacting};
-use super::{EmbeddedError, EmbeddedStore, Shared};
+use super::{Breakdown, EmbeddedError, EmbeddedStore, Shared};
 
 /// Maximum time that applying an epoch waits for the previous flush when memory is full.
 pub(super) const ROOM_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -39,7 +39,8 @@ struct ReportPanic<'a>(&'a Shared);
 impl Drop for ReportPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.break_down("the thread that flushes it panicked".to_owned());
+            let text = "the thread that flushes it panicked".to_owned();
+            self.0.break_down(Breakdown { text, may_pass: false });
             *self.0.work.lock() = Work::default();
             self.0.work_changed.notify_all();
         }
@@ -160,7 +161,10 @@ impl Shared {
                     let _reports = ReportPanic(&shared);
                     shared.work_off();
                 })
-                .map_err(|error| self.break_down(format!("cannot start a thread for a flush: {error}")))?;
+                .map_err(|error| {
+                    let text = format!("cannot start a thread for a flush: {error}");
+                    self.break_down(Breakdown { text, may_pass: true })
+                })?;
             work.running = true;
         }
         Ok(())
@@ -196,7 +200,7 @@ impl Shared {
                 Ok(Finished::Stopped) => false,
                 Err(error) => {
                     let error = self.note_damage(error);
-                    self.break_down(error.to_string());
+                    self.break_down(Breakdown { may_pass: error.may_pass(), text: error.to_string() });
                     false
                 }
             };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::testing::{MemoryLog, STORE, TempDir};
-use crate::{AckSink, LogSource, PushActivity};
+use crate::{AckSink, LogSource, OutOfUse, PushActivity};
 use tribunal_types::WriteKind::{self, Add, Delete, Insert, Put, Update};
 
 fn open(dir: &Path, log: &Arc<MemoryLog>) -> EmbeddedStore {
@@ -298,7 +298,7 @@ fn a_store_whose_directory_is_gone_stops_within_bounds() {
     store.flush().expect("begins");
     assert!(store.wait_for_flush());
     log.commit(&[(Put, "k", "2")]);
-    assert!(matches!(store.catch_up(), Err(EmbeddedError::Stopped(_))));
+    assert!(matches!(store.catch_up(), Err(EmbeddedError::OutOfUse(_))));
     let begun = Instant::now();
     drop(store);
     assert!(begun.elapsed() < Duration::from_secs(30));
@@ -318,7 +318,7 @@ fn a_failed_flush_stops_the_store_and_loses_no_row() {
     assert!(store.wait_for_flush());
     log.commit(&[(Put, "c", "3")]);
     for _ in 0..2 {
-        assert!(matches!(store.catch_up(), Err(EmbeddedError::Stopped(_))));
+        assert!(matches!(store.catch_up(), Err(EmbeddedError::OutOfUse(_))));
     }
     assert_eq!((store.applied(), store.flushed()), (Lsn(2), Lsn(1)));
     fs::remove_dir(in_the_way).expect("removes");
@@ -335,6 +335,8 @@ struct Reports {
     rewound: AtomicUsize,
     opened: AtomicUsize,
     damaged: AtomicUsize,
+    out_of_use: AtomicUsize,
+    restored: AtomicUsize,
 }
 
 impl AckSink for Reports {
@@ -357,6 +359,14 @@ impl AckSink for Reports {
     fn damaged(&self, _: StoreId) {
         self.damaged.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn out_of_use(&self, _: StoreId) {
+        self.out_of_use.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn restored(&self, _: StoreId) {
+        self.restored.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 async fn until(handle: &crate::PushHandle, activity: PushActivity) {
@@ -371,7 +381,7 @@ async fn a_store_that_goes_on_after_a_skipped_record_reports_where_it_is() {
     let (dir, log) = (TempDir::new("embedded-skipped"), MemoryLog::new());
     let store = Arc::new(open(dir.path(), &log));
     let reports = Arc::new(Reports::default());
-    let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>);
+    let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>, None);
     let test = async {
         until(&handle, PushActivity::Idle).await;
         log.commit(&[(Add, "gone", "1")]);
@@ -405,7 +415,8 @@ async fn damage_that_a_reader_finds_is_reported_at_once_and_again_after_the_next
     for known in [0, 1] {
         let store = Arc::new(open(dir.path(), &log));
         let reports = Arc::new(Reports::default());
-        let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>);
+        let (follower, handle) =
+            Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>, None);
         let test = async {
             until(&handle, PushActivity::Idle).await;
             while reports.rewound.load(Ordering::Relaxed) == 0 {
@@ -425,22 +436,56 @@ async fn damage_that_a_reader_finds_is_reported_at_once_and_again_after_the_next
     }
 }
 
+/// Returns the task of a store that was out of use before because of `failure`.
+fn follower(store: &Arc<EmbeddedStore>, failure: Option<String>) -> (Follower, crate::PushHandle, Arc<Reports>) {
+    let reports = Arc::new(Reports::default());
+    let sink = Arc::clone(&reports) as Arc<dyn AckSink>;
+    let (follower, handle) = Follower::new(Arc::clone(store), STORE, sink, failure);
+    (follower, handle, reports)
+}
+
 #[tokio::test]
-async fn a_failed_flush_of_an_idle_store_is_reported() {
+async fn a_failed_flush_of_an_idle_store_ends_its_task_and_the_reopened_one_works_once_it_has_flushed() {
     let (dir, log) = (TempDir::new("embedded-idle"), MemoryLog::new());
     let store = Arc::new(open(dir.path(), &log));
     commit(&store, &log, &[(Put, "a", "1")]);
-    let reports = Arc::new(Reports::default());
-    let (follower, handle) = Follower::new(Arc::clone(&store), STORE, Arc::clone(&reports) as Arc<dyn AckSink>);
-    let test = async {
-        until(&handle, PushActivity::Idle).await;
-        fs::create_dir(dir.path().join("manifest.new")).expect("creates");
-        store.flush().expect("begins");
-        until(&handle, PushActivity::Stopped).await;
+    let obstacle = dir.path().join("manifest.new");
+    fs::create_dir(&obstacle).expect("creates");
+    let counts = |reports: &Reports| {
+        [&reports.failed, &reports.out_of_use, &reports.restored].map(|count| count.load(Ordering::Relaxed))
     };
-    tokio::time::timeout(Duration::from_secs(60), follower.run(test)).await.expect("the follower reports the failure");
-    assert_eq!((reports.failed.load(Ordering::Relaxed), handle.status().lag), (1, 0));
-    assert!(handle.status().last_error.is_some_and(|error| error.contains("Is a directory")));
+    let (task, handle, reports) = follower(&store, None);
+    let flushes = async {
+        until(&handle, PushActivity::Idle).await;
+        store.flush().expect("begins");
+        std::future::pending().await
+    };
+    let end = tokio::time::timeout(Duration::from_secs(60), task.run(flushes)).await.expect("it ends");
+    let text = end.expect("its disk fails it").text;
+    assert!(text.contains("Is a directory"), "{text}");
+    assert_eq!((counts(&reports), handle.status().lag), ([0, 1, 0], 0));
+    drop(store);
+    // Still the same disk: what is in memory is flushed at once.
+    let store = Arc::new(open(dir.path(), &log));
+    let (task, _, reports) = follower(&store, Some(text.clone()));
+    let run = task.run(std::future::pending());
+    let end = tokio::time::timeout(Duration::from_secs(60), run).await.expect("it ends");
+    assert_eq!(end, Some(OutOfUse { text, worked_for: Duration::ZERO }));
+    assert_eq!((counts(&reports), store.flushed()), ([0, 1, 0], Lsn(0)));
+    drop(store);
+    fs::remove_dir(obstacle).expect("removes");
+    let store = Arc::new(open(dir.path(), &log));
+    let (task, handle, reports) = follower(&store, Some("a failure".into()));
+    assert_eq!(handle.status().last_error.as_deref(), Some("a failure"));
+    let works = async {
+        until(&handle, PushActivity::Idle).await;
+        assert_eq!((handle.status().last_error, handle.status().attempts), (None, 0));
+        while reports.restored.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let end = tokio::time::timeout(Duration::from_secs(60), task.run(works)).await.expect("it ends");
+    assert_eq!((end, counts(&reports), store.flushed()), (None, [0, 0, 1], Lsn(1)));
 }
 
 #[test]

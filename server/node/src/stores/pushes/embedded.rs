@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use tribunal_push::{EmbeddedError, EmbeddedStore, LogSource as _, PushActivity, StoreFile};
 use tribunal_types::{DeclaredStore, Epoch, Lsn, NamespaceId, StoreId, StoreSpec};
 
+use super::reopening::only_elsewhere;
 use super::{Entry, Pushes, State};
 use crate::commit::sequencer_state::LaggingPush;
-use crate::stores::embedded_files;
 
 impl Pushes {
     /// Returns the lock that is held while the log is truncated.
@@ -149,6 +149,7 @@ impl Pushes {
         let entry = entries.get(&store).filter(|entry| entry.store.spec.is_embedded())?;
         match &entry.state {
             State::Broken(reason) => Some(reason.clone()),
+            State::OutOfUse => self.state_of(entry).last_error,
             State::Running(running) => {
                 let status = running.handle.status();
                 status.last_error.filter(|_| status.activity == PushActivity::Stopped)
@@ -163,7 +164,7 @@ impl Pushes {
         if open.is_none_or(|open| open.flushed().next() >= self.records.oldest(spec.id)) {
             return error;
         }
-        format!("{error}. The log of this node no longer has what its copy lacks: {}", embedded_files::way_out(true))
+        only_elsewhere(&error)
     }
 
     /// Ends the task of an embedded store that has stopped, so that its files can be closed. The store is shown as stopped,

@@ -1,4 +1,4 @@
-//! Where a transaction's time goes.
+//! Where a transaction's time goes, and how long Begins and reads take.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -34,6 +34,10 @@ pub struct Phases {
     pub durable: QuantileHistogram,
     /// From the request to the answer, of commits with `ack: applied`.
     pub applied: QuantileHistogram,
+    /// From the request to the answer, of Begins that succeeded.
+    pub begin: QuantileHistogram,
+    /// From the request to the answer, of reads of rows that succeeded.
+    pub read: QuantileHistogram,
 }
 
 impl Phases {
@@ -54,9 +58,15 @@ impl Phases {
             apply: phase("apply"),
             durable: ack("durable"),
             applied: ack("applied"),
+            begin: QuantileHistogram::of_micros(),
+            read: QuantileHistogram::of_micros(),
         };
         registry.register("commit_phase_seconds", "Where a transaction's time goes, by phase", by_phase);
         registry.register("commit_seconds", "Time from a commit to its answer, by what it asked for", by_ack);
+        let help = "Time from a Begin to its answer, with its reads, and with any wait that it asked for";
+        registry.register("begin_seconds", help, phases.begin.clone());
+        let help = "Time from a read of an embedded store's rows to its answer, without those of Begins";
+        registry.register("read_seconds", help, phases.read.clone());
         phases
     }
 }

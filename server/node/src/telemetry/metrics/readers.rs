@@ -32,7 +32,7 @@ pub struct ReaderMetrics {
     pub consumer_lag_seconds: Family<ConsumerLabel, Gauge<f64, AtomicU64>>,
     /// Records that a webhook has not acknowledged, by store.
     webhook_lag_records: Family<StoreLabel, Level>,
-    /// Time since a store's webhook had acknowledged every record, seconds.
+    /// Age of the oldest record that a store's webhook has not acknowledged, seconds.
     webhook_lag_seconds: Family<StoreLabel, Gauge<f64, AtomicU64>>,
     /// State of a store's webhook: 1 for its state, 0 for the others.
     webhook_state: Family<PushStateLabel, Level>,
@@ -57,12 +57,12 @@ impl ReaderMetrics {
             webhook_lag_records: registered(
                 registry,
                 "webhook_lag_records",
-                "Records that a store's webhook has not acknowledged",
+                "Records that a store's webhook has not acknowledged; absent if its position is of another log",
             ),
             webhook_lag_seconds: registered(
                 registry,
                 "webhook_lag_seconds",
-                "Time since a store's webhook had acknowledged every record",
+                "Age of the oldest record that a store's webhook has not acknowledged; absent if its position is of another log",
             ),
             webhook_state: registered(
                 registry,
@@ -77,8 +77,8 @@ impl ReaderMetrics {
         }
     }
 
-    /// Sets the state and the lag of the deliveries to a store's webhook.
-    pub fn set_webhook(&self, store: &StoreLabel, status: &WebhookStatus) {
+    /// Sets the state of the deliveries to a store's webhook, and their lag if the position is of this log.
+    pub fn set_webhook(&self, store: &StoreLabel, status: &WebhookStatus, is_of_log: bool) {
         for known in PushActivity::ALL {
             let StoreLabel { namespace, store } = store.clone();
             let label = PushStateLabel { namespace, store, state: known.name() };
@@ -86,6 +86,9 @@ impl ReaderMetrics {
         }
         let is_stopped = status.state == PushActivity::Stopped.name();
         self.webhook_stopped.get_or_create(store).set(u64::from(is_stopped));
+        if !is_of_log {
+            return;
+        }
         self.webhook_lag_records.get_or_create(store).set(status.head.0.saturating_sub(status.acked.0));
         self.webhook_lag_seconds.get_or_create(store).set(status.lag_ms as f64 / 1000.0);
     }

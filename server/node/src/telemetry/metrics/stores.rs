@@ -63,19 +63,22 @@ impl StoreMetrics {
             push_lag_seconds: registered(
                 registry,
                 "store_push_lag_seconds",
-                "Age of the oldest record that a store's storage has not acknowledged",
+                "Age of the oldest record that a store's storage has not acknowledged; absent while its position is unknown",
             ),
         }
     }
 
-    /// Sets the state of a store's push.
-    pub fn set_push(&self, store: &StoreLabel, state: PushState, lag_ms: u64) {
+    /// Sets the state of a store's push, and its lag if the storage's position is known.
+    pub fn set_push(&self, store: &StoreLabel, state: PushState, lag_ms: Option<u64>) {
         for known in PushState::ALL {
             let StoreLabel { namespace, store } = store.clone();
             let label = PushStateLabel { namespace, store, state: known.name() };
             self.push_state.get_or_create(&label).set(u64::from(known == state));
         }
-        self.push_lag_seconds.get_or_create(store).set(lag_ms as f64 / 1000.0);
+        match lag_ms {
+            Some(lag_ms) => drop(self.push_lag_seconds.get_or_create(store).set(lag_ms as f64 / 1000.0)),
+            None => drop(self.push_lag_seconds.remove(store)),
+        }
     }
 
     /// Removes the metrics of a store's push that another node now runs.

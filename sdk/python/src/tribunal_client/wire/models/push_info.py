@@ -23,7 +23,8 @@ class PushInfo:
         bytes_max (int): Bytes of keys and values after which no further record is added to a request. Example: 1048576.
         head_lsn (str): Last position of the log. Example: 150.
         kind (PushKind): How records are delivered.
-        lag_ms (str): Time since the receiver was last up to date, milliseconds. Example: 250.
+        lag_ms (str): Age of the oldest record that the receiver has not acknowledged, milliseconds; 0 if there is none.
+            Example: 250.
         lag_records (str): Records that are not acknowledged. Example: 30.
         records_max (int): Maximum number of records in one request. Example: 500.
         state (WebhookState): What the push to a webhook is doing.

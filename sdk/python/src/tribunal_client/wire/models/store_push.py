@@ -18,7 +18,9 @@ class StorePush:
     """The push to a store's storage.
 
     Attributes:
-        lag_ms (str): Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none. Example: 0.
+        lag_ms (str): Age of the oldest record that is not acknowledged, milliseconds; 0 if there is none. If the
+            storage was not reached since
+            the start of the node, so that its position is unknown: the time since then. Example: 0.
         state (StorePushState): What the push to a storage is doing.
         durability (StorageDurability | Unset): What a storage guarantees when it acknowledges records.
         last_error (str | Unset): The storage's last error. For a detached store: why it was detached, and how to attach
