@@ -494,6 +494,18 @@ type BeginResponse struct {
 	// Example: 2026-01-02T03:04:05.678Z
 	ExpiresAt string `json:"expires_at"`
 
+	// Log The log that these positions refer to, as in a page of the log: if an engine has its rows from another log, it must not read
+	// them, because the service's log has been salvaged, restored or replaced since.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log *string `json:"log,omitempty"`
+
+	// Lsn For each store, a position of its log: every commit up to the store's snapshot is there or before. An engine that keeps the
+	// rows of a store itself applies the log up to here before it reads them. Earlier releases do not return it.
+	//
+	// Example: {"kv":"120"}
+	Lsn *map[string]string `json:"lsn,omitempty"`
+
 	// Ranges The ranges, in the order of the request; absent if it has no `ranges`.
 	Ranges *[]ReadRange `json:"ranges,omitempty"`
 
@@ -689,6 +701,13 @@ type LogPage struct {
 	//
 	// Example: 120
 	DurableUpto string `json:"durable_upto"`
+
+	// Epoch Every commit of this epoch and of earlier ones is at `next` or before: a copy that has applied the log up to `next` has
+	// everything that a snapshot of this epoch, or of an earlier one, includes. A lower bound, which may be less than in an earlier
+	// response. Earlier releases do not return it.
+	//
+	// Example: 8842
+	Epoch *string `json:"epoch,omitempty"`
 
 	// HeadLsn Last position of the log.
 	//
@@ -1281,6 +1300,16 @@ type Snapshot struct {
 	// Example: 8842
 	Durable string `json:"durable"`
 
+	// HeadLsn Last position of its log: every commit up to the epoch `committed` is there or before.
+	//
+	// Example: 120
+	HeadLsn *string `json:"head_lsn,omitempty"`
+
+	// Log The log that `head_lsn` refers to. A salvage or a restored backup may replace it.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log *string `json:"log,omitempty"`
+
 	// Store The store.
 	//
 	// Example: kv
@@ -1355,10 +1384,15 @@ type StoreInfo struct {
 	// Existence Who tracks which rows exist.
 	Existence StoreExistence `json:"existence"`
 
-	// HeadLsn Last position of its log.
+	// HeadLsn Last position of its log: every commit up to the epoch `committed` is there or before.
 	//
 	// Example: 120
 	HeadLsn string `json:"head_lsn"`
+
+	// Log The log that all positions refer to. A salvage or a restored backup may replace it.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log *string `json:"log,omitempty"`
 
 	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage).
 	MultiVersion bool `json:"multi_version"`

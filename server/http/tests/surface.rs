@@ -3,7 +3,7 @@
 mod fake_node;
 
 use fake_node::client::Client;
-use fake_node::{KV, start, toy_row};
+use fake_node::{KV, LOG, start, toy_row};
 use serde_json::json;
 use tribunal_service::ServiceError;
 use tribunal_types::{Lsn, NamespaceId, Version, WriteKind};
@@ -224,7 +224,7 @@ async fn stores_are_declared_shown_and_listed() {
     assert_eq!(made.status, 201, "{made:?}");
     let expected = json!({
         "store": "cache-1", "existence": "declared", "multi_version": true, "transactional": true, "adaptor": "redis",
-        "adaptor_config": {"prefix": "x:"}, "head_lsn": "3", "acked_lsn": "2", "committed": "0", "durable": "0",
+        "adaptor_config": {"prefix": "x:"}, "log": LOG.to_string(), "head_lsn": "3", "acked_lsn": "2", "committed": "0", "durable": "0",
         "applied": "0", "push": {"state": "running", "lag_ms": "5"}});
     assert_eq!(made.json(), expected);
     assert_eq!(client.call("PUT", "/v1/stores/cache-1", &json_type, body).await.status, 200);
@@ -233,7 +233,9 @@ async fn stores_are_declared_shown_and_listed() {
     let names: Vec<_> = listed["stores"].as_array().unwrap().iter().map(|s| s["store"].as_str().unwrap()).collect();
     assert_eq!(names, ["cache-1", "declared", "kv", "orders/ü"]);
     let snapshot = client.get("/v1/snapshot?store=kv").await.json();
-    assert_eq!(snapshot, json!({"store": "kv", "committed": "10", "durable": "10", "applied": "9"}));
+    let watermarks = json!({"store": "kv", "committed": "10", "durable": "10", "applied": "9", "log": LOG.to_string(),
+                          "head_lsn": "0"});
+    assert_eq!(snapshot, watermarks);
 
     for (path, body, status, code) in [
         ("/v1/stores/a%20b", "{}", 400, "bad_name"),

@@ -650,6 +650,22 @@ export interface components {
              * @example 2026-01-02T03:04:05.678Z
              */
             expires_at: string;
+            /**
+             * @description The log that these positions refer to, as in a page of the log: if an engine has its rows from another log, it must not read
+             *     them, because the service's log has been salvaged, restored or replaced since.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log?: string;
+            /**
+             * @description For each store, a position of its log: every commit up to the store's snapshot is there or before. An engine that keeps the
+             *     rows of a store itself applies the log up to here before it reads them. Earlier releases do not return it.
+             * @example {
+             *       "kv": "120"
+             *     }
+             */
+            lsn?: {
+                [key: string]: string;
+            };
             /** @description The ranges, in the order of the request; absent if it has no `ranges`. */
             ranges?: components["schemas"]["ReadRange"][];
             /** @description The rows of `read`, in the order of the request; absent if it has no `read`. */
@@ -848,6 +864,13 @@ export interface components {
              * @example 120
              */
             durable_upto: string;
+            /**
+             * @description Every commit of this epoch and of earlier ones is at `next` or before: a copy that has applied the log up to `next` has
+             *     everything that a snapshot of this epoch, or of an earlier one, includes. A lower bound, which may be less than in an earlier
+             *     response. Earlier releases do not return it.
+             * @example 8842
+             */
+            epoch?: string;
             /**
              * @description Last position of the log.
              * @example 120
@@ -1429,6 +1452,16 @@ export interface components {
              */
             durable: string;
             /**
+             * @description Last position of its log: every commit up to the epoch `committed` is there or before.
+             * @example 120
+             */
+            head_lsn?: string;
+            /**
+             * @description The log that `head_lsn` refers to. A salvage or a restored backup may replace it.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log?: string;
+            /**
              * @description The store.
              * @example kv
              */
@@ -1504,10 +1537,15 @@ export interface components {
             /** @description Who tracks which rows exist. */
             existence: components["schemas"]["StoreExistence"];
             /**
-             * @description Last position of its log.
+             * @description Last position of its log: every commit up to the epoch `committed` is there or before.
              * @example 120
              */
             head_lsn: string;
+            /**
+             * @description The log that all positions refer to. A salvage or a restored backup may replace it.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log?: string;
             /** @description The engine itself reads this store at the snapshot of Begin (multi-version storage). */
             multi_version: boolean;
             /**
@@ -2091,6 +2129,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "durable_upto": "120",
+                     *       "epoch": "8842",
                      *       "head_lsn": "120",
                      *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "next": "120",
@@ -2274,6 +2313,8 @@ export interface operations {
                      *       "applied": "8841",
                      *       "committed": "8842",
                      *       "durable": "8842",
+                     *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "store": "kv"
                      *     }
                      */
@@ -2347,6 +2388,7 @@ export interface operations {
                      *           "durable": "8842",
                      *           "existence": "tracked",
                      *           "head_lsn": "120",
+                     *           "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *           "multi_version": false,
                      *           "namespace": "shop",
                      *           "push": {
@@ -2416,6 +2458,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -2513,6 +2556,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -2546,6 +2590,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -2964,6 +3009,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -3115,6 +3161,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -3230,6 +3277,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -4085,6 +4133,10 @@ export interface operations {
                      * @example {
                      *       "epoch": "8842",
                      *       "expires_at": "2026-01-02T03:04:05.678Z",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
+                     *       "lsn": {
+                     *         "kv": "120"
+                     *       },
                      *       "session": "v1-8842",
                      *       "snapshots": {
                      *         "kv": "8841"

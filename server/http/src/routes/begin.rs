@@ -65,6 +65,8 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     json.open(b'{');
     json.id_field("txn_id", TxnId(uuid::Uuid::new_v7(timestamp).into_bytes()));
     json.snapshots_field("snapshots", &begun.snapshots, &catalog);
+    json.lsns_field("lsn", &begun.lsns, &catalog);
+    json.text_field("log", &app.service.log.log_id().to_string());
     json.decimal_field("epoch", begun.epoch.0);
     json.text_field("expires_at", &rfc3339(now + lifetime));
     json.text_field("session", &session_token(Session(visible)));

@@ -123,6 +123,8 @@ pub async fn get_snapshot(State(app): State<App>, request: Request) -> Result<Re
         committed: watermarks.committed.to_string(),
         durable: watermarks.durable.to_string(),
         applied: watermarks.applied.to_string(),
+        log: Some(app.service.log.log_id().to_string()),
+        head_lsn: Some(watermarks.head.to_string()),
     };
     Ok(wire_response(StatusCode::OK, &wire))
 }
@@ -142,7 +144,8 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
         adaptor_config: RawValue::from_string(spec.adaptor_config.clone()).ok(),
         rows: (spec.existence == Existence::Tracked).then(|| status.rows.to_string()),
         stored_bytes: status.stored_bytes.map(|bytes| bytes.to_string()),
-        head_lsn: status.head.to_string(),
+        log: Some(service.log.log_id().to_string()),
+        head_lsn: status.watermarks.head.to_string(),
         acked_lsn: status.acked.to_string(),
         committed: status.watermarks.committed.to_string(),
         durable: status.watermarks.durable.to_string(),
