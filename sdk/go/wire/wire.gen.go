@@ -2070,8 +2070,10 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/txns/{txn_id} (the `TxnStatus` operationId).
 	TxnStatus(ctx context.Context, txnID string, params *TxnStatusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-	// writes is executed under this id.
+	// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+	// on, no commit with writes is executed under this id.
+	//
+	// The request has no body, or an empty object.
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/abort (the `TxnAbort` operationId).
 	TxnAbort(ctx context.Context, txnID string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2763,8 +2765,10 @@ func (c *Client) TxnStatus(ctx context.Context, txnID string, params *TxnStatusP
 	return c.Client.Do(req)
 }
 
-// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-// writes is executed under this id.
+// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+// on, no commit with writes is executed under this id.
+//
+// The request has no body, or an empty object.
 //
 // Corresponds with POST /v1/txns/{txn_id}/abort (the `TxnAbort` operationId).
 func (c *Client) TxnAbort(ctx context.Context, txnID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4670,8 +4674,10 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/txns/{txn_id} (the `TxnStatus` operationId).
 	TxnStatusWithResponse(ctx context.Context, txnID string, params *TxnStatusParams, reqEditors ...RequestEditorFn) (*TxnStatusAnswer, error)
 
-	// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-	// writes is executed under this id.
+	// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+	// on, no commit with writes is executed under this id.
+	//
+	// The request has no body, or an empty object.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6589,8 +6595,18 @@ type TxnAbortAnswer struct {
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *TxnOutcome
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
 	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
 	ApplicationProblemJSON4XX *Problem
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
@@ -6610,9 +6626,34 @@ func (r TxnAbortAnswer) GetJSON200() *TxnOutcome {
 	return r.JSON200
 }
 
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON413() *Problem {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON415() *Problem {
+	return r.ApplicationProblemJSON415
+}
+
 // GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
 func (r TxnAbortAnswer) GetApplicationProblemJSON422() *Problem {
 	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
 }
 
 // GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
@@ -7404,8 +7445,10 @@ func (c *ClientWithResponses) TxnStatusWithResponse(ctx context.Context, txnID s
 	return ParseTxnStatusAnswer(rsp)
 }
 
-// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-// writes is executed under this id.
+// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+// on, no commit with writes is executed under this id.
+//
+// The request has no body, or an empty object.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -9023,12 +9066,47 @@ func ParseTxnAbortAnswer(rsp *http.Response) (*TxnAbortAnswer, error) {
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
 		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem

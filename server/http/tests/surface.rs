@@ -65,6 +65,30 @@ async fn a_lost_reply_is_asked_for_and_fenced() {
     server.stop().await.unwrap();
 }
 
+/// An ignored field might have mattered: a client may take `abort` for a commit with other fields.
+#[tokio::test]
+async fn an_abort_has_no_fields() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let path = format!("/v1/txns/{}/abort", id(1));
+    let json_type = [("content-type", "application/json")];
+    for (headers, body, status, code, pointer) in [
+        (&json_type[..], r#"{"reason":"late"}"#, 400, "unknown_field", "/reason"),
+        (&json_type[..], "[]", 400, "wrong_type", ""),
+        (&json_type[..], "{", 400, "malformed_json", ""),
+        (&[][..], "{}", 415, "unsupported_media_type", ""),
+    ] {
+        let refused = client.call("POST", &path, headers, body.as_bytes()).await;
+        assert_eq!((refused.status, refused.json()["code"].as_str()), (status, Some(code)), "{body}");
+        let found = refused.json()["errors"][0]["pointer"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(found, pointer, "{body}");
+    }
+    assert_eq!(client.get(&format!("/v1/txns/{}", id(1))).await.json()["status"], "unknown", "nothing was aborted");
+    let aborted = client.call("POST", &path, &json_type, b"{}").await;
+    assert_eq!((aborted.status, aborted.json()["reason"].as_str()), (200, Some("client_abort")));
+    server.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_dry_run_changes_nothing() {
     let server = start().await;

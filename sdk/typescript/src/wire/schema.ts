@@ -450,8 +450,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-         *     writes is executed under this id.
+         * Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+         *     on, no commit with writes is executed under this id.
+         * @description The request has no body, or an empty object.
          */
         post: operations["txnAbort"];
         delete?: never;
@@ -4732,7 +4733,90 @@ export interface operations {
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
-            /** @description The id has expired */
+            /** @description The id is not a UUIDv7, or the body is not an empty object */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The same id is being decided; repeat the request, or get its status */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "in_flight",
+                     *       "detail": "this id waits for its verdict; ask for its status with wait_ms",
+                     *       "retryable": true,
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "body_too_large",
+                     *       "detail": "the body is larger than 10485760 bytes",
+                     *       "retryable": false,
+                     *       "status": 413,
+                     *       "title": "Content Too Large",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is a body, and it is not JSON */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "the body must be application/json",
+                     *       "retryable": false,
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `txn_id_expired`: the time in the id is too far from the service's; a commit can no longer be executed. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4745,6 +4829,26 @@ export interface operations {
                      *       "retryable": false,
                      *       "status": 422,
                      *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More requests in flight than the quota allows */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "quota_exceeded",
+                     *       "detail": "more is in flight than the quota allows",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
                      *       "type": "about:blank"
                      *     }
                      */
