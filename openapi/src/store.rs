@@ -22,7 +22,8 @@ pub enum StoreExistence {
 /// Declaration of a store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StoreDeclaration {
-    /// Who tracks which rows exist.
+    /// Who tracks which rows exist. `declared` is not taken away from a store by leaving it out: declare `tracked`, which is possible
+    /// while the store has neither records nor rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub existence: Option<StoreExistence>,

@@ -1330,7 +1330,8 @@ type StoreDeclaration struct {
 	// AdaptorConfig The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials.
 	AdaptorConfig *map[string]interface{} `json:"adaptor_config,omitempty"`
 
-	// Existence Who tracks which rows exist.
+	// Existence Who tracks which rows exist. `declared` is not taken away from a store by leaving it out: declare `tracked`, which is possible
+	// while the store has neither records nor rows.
 	Existence *StoreExistence `json:"existence,omitempty"`
 
 	// LogOnly The store has no adaptor. Required to take the adaptor away from a store that has one; a new store without an adaptor is
@@ -1837,9 +1838,10 @@ type ClientInterface interface {
 
 	// PutStoreWithBody Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -1852,9 +1854,10 @@ type ClientInterface interface {
 
 	// PutStore Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -2292,9 +2295,10 @@ func (c *Client) GetStore(ctx context.Context, store string, reqEditors ...Reque
 
 // PutStoreWithBody Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -2317,9 +2321,10 @@ func (c *Client) PutStoreWithBody(ctx context.Context, store string, contentType
 
 // PutStore Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -4425,9 +4430,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -4440,9 +4446,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutStoreWithResponse Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -7052,9 +7059,10 @@ func (c *ClientWithResponses) GetStoreWithResponse(ctx context.Context, store st
 
 // PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -7073,9 +7081,10 @@ func (c *ClientWithResponses) PutStoreWithBodyWithResponse(ctx context.Context, 
 
 // PutStoreWithResponse Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it

@@ -81,6 +81,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("empty_range", 422, "a range ends before it begins"),
     ("engines_differ", 422, "members run releases whose plugin engines differ"),
     ("existence_fixed", 422, "`existence` of a store with records or rows cannot be changed"),
+    ("existence_omitted", 422, "the declaration would make a declared store tracked without saying so"),
     ("generation_unknown", 422, "a member cannot decide in the next generation"),
     ("last_majority", 422, "removing the node would leave no majority"),
     ("last_serving", 422, "draining the node would leave none that takes commits"),

@@ -277,6 +277,8 @@ async fn stores_are_declared_shown_and_listed() {
         ("/v1/stores/cache-1", r#"{"multi_version":true}"#, 422, "adaptor_omitted"),
         ("/v1/stores/cache-1", r#"{"adaptor":"redis"}"#, 422, "multi_version_omitted"),
         ("/v1/stores/cache-1", r#"{"log_only":true}"#, 422, "multi_version_omitted"),
+        ("/v1/stores/cache-1", r#"{"log_only":true,"multi_version":true}"#, 422, "existence_omitted"),
+        ("/v1/stores/declared", "{}", 422, "existence_omitted"),
     ] {
         let reply = client.call("PUT", path, &json_type, body.as_bytes()).await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{path} {body}");
@@ -291,9 +293,13 @@ async fn stores_are_declared_shown_and_listed() {
         detail.contains(r#"`"multi_version": true`"#) && detail.contains(r#"`"multi_version": false`"#),
         "{omitted}"
     );
+    let omitted = client.call("PUT", "/v1/stores/declared", &json_type, b"{}").await.json();
+    assert_eq!(omitted["errors"][0]["pointer"], "/existence", "{omitted}");
+    assert!(omitted["detail"].as_str().unwrap().contains(r#"`"existence": "declared"`"#), "{omitted}");
+    assert_eq!(client.get("/v1/stores/declared").await.json()["existence"], "declared");
     for (store, body, status) in [
-        ("cache-1", r#"{"log_only":true,"multi_version":true}"#, 200),
-        ("cache-1", r#"{"multi_version":true}"#, 200),
+        ("cache-1", r#"{"log_only":true,"multi_version":true,"existence":"declared"}"#, 200),
+        ("cache-1", r#"{"multi_version":true,"existence":"tracked"}"#, 200),
         ("cache-1", r#"{"multi_version":false}"#, 200),
         ("cache-1", "{}", 200),
         ("new", "{}", 201),

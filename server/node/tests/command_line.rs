@@ -472,6 +472,13 @@ fn stores_are_declared_and_shown() {
     assert!(shown("orders").contains("multi-version    true"));
     assert!(declare(&["--multi-version=false"]).status.success());
     assert!(shown("orders").contains("multi-version    false"));
+    let error = text(&store(&["declare", "orders", "--multi-version=false"]).stderr);
+    assert!(error.contains("--declared-existence to keep") && error.contains("--declared-existence=false"), "{error}");
+    let omitted = node.put("/v1/stores/orders", &serde_json::json!({}));
+    assert_eq!((omitted.status, &omitted.body["code"]), (422, &Value::from("existence_omitted")), "{}", omitted.body);
+    assert!(shown("orders").contains("existence        declared"));
+    assert!(store(&["declare", "orders", "--declared-existence=false"]).status.success());
+    assert!(shown("orders").contains("existence        tracked"));
     // Omitted settings have their defaults.
     assert!(store(&["declare", "carts", "--adaptor", "kv"]).status.success());
     let printed = shown("carts");

@@ -115,9 +115,10 @@ export interface paths {
         get: operations["getStore"];
         /**
          * Declares a store, or changes one of the same name.
-         * @description A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-         *     by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-         *     `true` or `false`.
+         * @description The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+         *     would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+         *     `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+         *     changed, except `existence` once the store has records or rows.
          *
          *     A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
          *     rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -1483,7 +1484,10 @@ export interface components {
             adaptor?: string;
             /** @description The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials. */
             adaptor_config?: Record<string, never>;
-            /** @description Who tracks which rows exist. */
+            /**
+             * @description Who tracks which rows exist. `declared` is not taken away from a store by leaving it out: declare `tracked`, which is possible
+             *     while the store has neither records nor rows.
+             */
             existence?: components["schemas"]["StoreExistence"];
             /**
              * @description The store has no adaptor. Required to take the adaptor away from a store that has one; a new store without an adaptor is
@@ -2636,7 +2640,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out */
+            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out; `existence_omitted`: the same of `existence` of a `declared` store; `existence_fixed`: the store has records or rows, so its `existence` cannot be changed */
             422: {
                 headers: {
                     [name: string]: unknown;
