@@ -1990,8 +1990,8 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
 	GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-	// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+	// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type.
@@ -2617,8 +2617,8 @@ func (c *Client) GetState(ctx context.Context, store string, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 // those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 //
 // Takes any type of body and a specified content type.
@@ -4596,8 +4596,8 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
 	GetStateWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*GetStateAnswer, error)
 
-	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-	// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+	// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -7327,8 +7327,8 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, store st
 	return ParseGetStateAnswer(rsp)
 }
 
-// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 // those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).

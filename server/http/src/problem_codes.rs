@@ -76,7 +76,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ),
     ("at_epoch_unsupported", 422, "an adaptor is deactivated at once, not at an epoch"),
     ("body_mismatch", 422, "the id was used with another body"),
-    ("duplicate_row", 422, "a transaction reads or writes a row twice"),
+    ("duplicate_row", 422, "a row occurs twice, in the reads or writes of a transaction or in an import"),
     ("empty_key", 422, "a key is empty"),
     ("empty_range", 422, "a range ends before it begins"),
     ("engines_differ", 422, "members run releases whose plugin engines differ"),

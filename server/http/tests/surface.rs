@@ -336,6 +336,16 @@ async fn versions_are_imported_whole_or_not_at_all() {
     assert_eq!((imported[0].version, imported[0].integer), (Version::from_bits(5).unwrap(), true));
     assert_eq!(imported[1].row, toy_row(NamespaceId(0), KV, b"\xff"));
 
+    // The blank line counts as a line. The same key may be written in two ways.
+    let twice = b"{\"key\":\"a\",\"version\":\"5\"}\n\n{\"key\":\"b\",\"version\":\"5\"}\n{\"key_b64\":\"YQ==\",\"version\":\"5\"}\n\
+        {\"key\":\"a\",\"version\":\"6\"}";
+    let reply = client.call("POST", path, &headers, twice).await;
+    assert_eq!((reply.status, reply.json()["code"].as_str()), (422, Some("duplicate_row")));
+    let found = |n: usize| (reply.json()["errors"][n]["pointer"].clone(), reply.json()["errors"][n]["detail"].clone());
+    assert_eq!(found(0), (json!("/3"), json!("lines 1 and 4 have the same row")));
+    assert_eq!(found(1), (json!("/4"), json!("lines 4 and 5 have the same row")));
+    assert_eq!(server.node.imported().len(), 2, "nothing more was imported");
+
     let cut = client.call("POST", path, &headers, b"{\"key\":\"a\",\"version\":\"5\"}\n{\"key\":").await;
     assert_eq!((cut.status, cut.json()["line"].as_u64()), (400, Some(2)));
     assert_eq!(client.post(path, "{}").await.status, 415);

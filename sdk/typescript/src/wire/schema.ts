@@ -327,8 +327,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-         *     pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+         * Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+         *     may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
          *     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
          */
         post: operations["importVersions"];
@@ -4045,7 +4045,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`) */
+            /** @description The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`), or two lines have the same row (`duplicate_row`) */
             422: {
                 headers: {
                     [name: string]: unknown;
