@@ -85,7 +85,7 @@ struct Asked {
 fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, ProblemResponse> {
     let mut body = Body {
         catalog,
-        read: ReadDraft { catalog, namespace, store: None, query: ReadQuery::default() },
+        read: ReadDraft { catalog, namespace, query: ReadQuery::default() },
         asked: Asked {
             begin: Begin { namespace, freshness: default_freshness(), ..Begin::default() },
             ttl_ms: None,

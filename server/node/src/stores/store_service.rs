@@ -241,7 +241,7 @@ impl StoreApi for NodeService {
             let mut stores = Vec::new();
             if freshness.fresh || freshness.session.is_some() {
                 stores = query.stores();
-                stores.iter().try_for_each(|store| self.rows.check(*store))?;
+                stores.iter().try_for_each(|store| self.rows.check(*store, &query))?;
             }
             let deadline = self.until_fresh(&stores, freshness).await?;
             self.rows.read_by(&query, deadline).await
