@@ -77,6 +77,8 @@ pub struct LogQuery {
     pub store: StoreId,
     /// Position of the last record that is not returned.
     pub after: Lsn,
+    /// Where the request names `after`, for errors: `?name` in the query, `name:` in the headers.
+    pub after_place: &'static str,
     /// The log that `after` belongs to, if the reader knows it.
     pub log: Option<LogId>,
     /// Maximum number of records to return.

@@ -50,7 +50,7 @@ impl NodeService {
                 continue;
             }
             if query.after > head && (ending || Instant::now() >= deadline) {
-                return Err(beyond_head("?after", query.after, head));
+                return Err(beyond_head(query.after_place, query.after, head));
             }
             if !records.records.is_empty() || ending || Instant::now() >= deadline {
                 let oldest = self.records.oldest(query.store);
