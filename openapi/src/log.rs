@@ -19,6 +19,12 @@ pub struct LogPage {
     /// What to pass as `after` for the following page.
     #[schema(example = "120")]
     pub next: String,
+    /// Every commit of this epoch and of earlier ones is at `next` or before: a copy that has applied the log up to `next` has
+    /// everything that a snapshot of this epoch, or of an earlier one, includes. A lower bound, which may be less than in an earlier
+    /// response. Earlier releases do not return it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8842")]
+    pub epoch: Option<String>,
     /// Last position of the log.
     #[schema(example = "120")]
     pub head_lsn: String,
@@ -113,6 +119,11 @@ pub struct LogEvent {
     /// What to pass as `after` to continue from here.
     #[schema(example = "120")]
     pub next: String,
+    /// Every commit of this epoch and of earlier ones is at `next` or before; see `epoch` of a page. Absent if the stream ends with a
+    /// problem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8842")]
+    pub epoch: Option<String>,
     /// Last position of the log.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "120")]

@@ -22,7 +22,8 @@ pub enum StoreExistence {
 /// Declaration of a store.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct StoreDeclaration {
-    /// Who tracks which rows exist.
+    /// Who tracks which rows exist. `declared` is not taken away from a store by leaving it out: declare `tracked`, which is possible
+    /// while the store has neither records nor rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub existence: Option<StoreExistence>,
@@ -84,7 +85,11 @@ pub struct StoreInfo {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "65536")]
     pub stored_bytes: Option<String>,
-    /// Last position of its log.
+    /// The log that all positions refer to. A salvage or a restored backup may replace it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8f14e45fceea167a5a36dedd4bea2543")]
+    pub log: Option<String>,
+    /// Last position of its log: every commit up to the epoch `committed` is there or before.
     #[schema(example = "120")]
     pub head_lsn: String,
     /// Last position that the storage acknowledged.
@@ -258,6 +263,14 @@ pub struct Snapshot {
     /// Last epoch whose records in this store are all acknowledged: the snapshot that a Begin returns.
     #[schema(example = "8841")]
     pub applied: String,
+    /// The log that `head_lsn` refers to. A salvage or a restored backup may replace it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8f14e45fceea167a5a36dedd4bea2543")]
+    pub log: Option<String>,
+    /// Last position of its log: every commit up to the epoch `committed` is there or before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "120")]
+    pub head_lsn: Option<String>,
 }
 
 /// A row of an embedded store. Without `version` there is no such row.

@@ -130,6 +130,16 @@ pub struct BeginResponse {
     /// Snapshot of each store: read at it, and pass it to the commit.
     #[schema(example = json!({"kv": "8841"}))]
     pub snapshots: BTreeMap<String, String>,
+    /// For each store, a position of its log: every commit up to the store's snapshot is there or before. An engine that keeps the
+    /// rows of a store itself applies the log up to here before it reads them. Earlier releases do not return it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = json!({"kv": "120"}))]
+    pub lsn: Option<BTreeMap<String, String>>,
+    /// The log that these positions refer to, as in a page of the log: if an engine has its rows from another log, it must not read
+    /// them, because the service's log has been salvaged, restored or replaced since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "8f14e45fceea167a5a36dedd4bea2543")]
+    pub log: Option<String>,
     /// The epoch that is open now. Pass it to the commit: some conflict rules compare when transactions began.
     #[schema(example = "8842")]
     pub epoch: String,

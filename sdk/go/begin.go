@@ -147,6 +147,7 @@ func (c *Client) Begin(ctx context.Context, options BeginOptions) (*Transaction,
 		return nil, err
 	}
 	txn.id, txn.epoch, txn.snapshots, txn.session = begun.TxnID, &begun.Epoch, begun.Snapshots, begun.Session
+	txn.lsns, txn.log = given(begun.Lsn), given(begun.Log)
 	if err := txn.keep(rows, given(begun.Rows)); err != nil {
 		return nil, err
 	}

@@ -80,6 +80,7 @@ type LogReader struct {
 	offset  LSN
 	log     string
 	head    LSN
+	epoch   Epoch
 	// lostAt is the time since which Follow has tried to reach an endpoint; zero while a stream is open.
 	lostAt time.Time
 	// reached is set once the service has answered: until then, the address may be wrong.
@@ -117,6 +118,11 @@ func (r *LogReader) LogID() string { return r.log }
 // Head is the last position of the log, as of the last response: a few seconds old at most while records arrive.
 func (r *LogReader) Head() LSN { return r.head }
 
+// Epoch is an epoch up to which every commit was returned: a copy that has applied all records returned has everything that
+// a snapshot of this epoch includes. It advances with records, and with heartbeats, which a call receives while it waits:
+// every 5 s. 0 if nothing is known.
+func (r *LogReader) Epoch() Epoch { return r.epoch }
+
 // Close ends the stream. After io.EOF there is none. The reader can be used again.
 func (r *LogReader) Close() { r.open.close() }
 
@@ -150,7 +156,7 @@ func (r *LogReader) next(ctx context.Context, until time.Time) (*LogRecord, erro
 				}
 				break
 			}
-			err = r.follow(&line.logEvent)
+			err = r.follow(&line.logEvent, line.Epoch)
 		}
 		var unavailable *Unavailable
 		isFault := errors.As(err, &unavailable) && (unavailable.Problem == nil || unavailable.Problem.Code != "quota_exceeded")
@@ -306,6 +312,10 @@ func (r *LogReader) take(found *wire.LogRecord) (*LogRecord, error) {
 		return nil, misbehaved("log record %d has checksum %s, not %s", due, checksum(found, record.Writes), stated)
 	}
 	r.offset, r.head = due, max(r.head, due)
+	if record.Epoch > 0 {
+		// Further records of its own epoch may follow.
+		r.epoch = max(r.epoch, record.Epoch-1)
+	}
 	return record, nil
 }
 

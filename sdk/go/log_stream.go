@@ -220,13 +220,17 @@ var errIdle = errors.New("the stream was idle")
 var errLimit = errors.New("the stream has reached its limit")
 
 // follow handles an event. It returns why the stream has ended; nil if it continues.
-func (r *LogReader) follow(event *logEvent) error {
+// follow processes an event. Its epoch is empty in events of earlier releases.
+func (r *LogReader) follow(event *logEvent, epoch string) error {
 	fields := reader{}
 	if event.Log != nil {
 		r.log = *event.Log
 	}
 	if event.HeadLsn != nil {
 		r.head = LSN(fields.number(event.HeadLsn))
+	}
+	if epoch != "" {
+		r.epoch = max(r.epoch, Epoch(fields.number(&epoch)))
 	}
 	switch {
 	case fields.err != nil:

@@ -115,6 +115,9 @@ type Transaction struct {
 	isolation Isolation
 	epoch     *string
 	snapshots map[string]string
+	// lsns are positions of the stores' logs at Begin, and log the one that they belong to.
+	lsns map[string]string
+	log  string
 	// session is the token of the commits that the snapshots include.
 	session string
 	// First reads, in order; later reads of a row return the same.
@@ -163,6 +166,19 @@ func (t *Transaction) Snapshot(store string) (Epoch, bool) {
 	number, err := strconv.ParseUint(text, 10, 64)
 	return Epoch(number), ok && err == nil
 }
+
+// LSN returns a position of a store's log: every commit up to the store's snapshot is there or before. An engine that keeps
+// the rows itself applies the log up to here before it reads them. False if the store was not named at Begin, or the
+// service is of an earlier release.
+func (t *Transaction) LSN(store string) (LSN, bool) {
+	text, ok := t.lsns[store]
+	number, err := strconv.ParseUint(text, 10, 64)
+	return LSN(number), ok && err == nil
+}
+
+// LogID returns the log that these positions belong to. If a copy has its rows from another log, the service's log was
+// salvaged, restored or replaced: start the copy again from [Client.State]. Empty if it is not known.
+func (t *Transaction) LogID() string { return t.log }
 
 // Err returns the first misuse.
 func (t *Transaction) Err() error {

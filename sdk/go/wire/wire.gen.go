@@ -494,6 +494,18 @@ type BeginResponse struct {
 	// Example: 2026-01-02T03:04:05.678Z
 	ExpiresAt string `json:"expires_at"`
 
+	// Log The log that these positions refer to, as in a page of the log: if an engine has its rows from another log, it must not read
+	// them, because the service's log has been salvaged, restored or replaced since.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log *string `json:"log,omitempty"`
+
+	// Lsn For each store, a position of its log: every commit up to the store's snapshot is there or before. An engine that keeps the
+	// rows of a store itself applies the log up to here before it reads them. Earlier releases do not return it.
+	//
+	// Example: {"kv":"120"}
+	Lsn *map[string]string `json:"lsn,omitempty"`
+
 	// Ranges The ranges, in the order of the request; absent if it has no `ranges`.
 	Ranges *[]ReadRange `json:"ranges,omitempty"`
 
@@ -689,6 +701,13 @@ type LogPage struct {
 	//
 	// Example: 120
 	DurableUpto string `json:"durable_upto"`
+
+	// Epoch Every commit of this epoch and of earlier ones is at `next` or before: a copy that has applied the log up to `next` has
+	// everything that a snapshot of this epoch, or of an earlier one, includes. A lower bound, which may be less than in an earlier
+	// response. Earlier releases do not return it.
+	//
+	// Example: 8842
+	Epoch *string `json:"epoch,omitempty"`
 
 	// HeadLsn Last position of the log.
 	//
@@ -1281,6 +1300,16 @@ type Snapshot struct {
 	// Example: 8842
 	Durable string `json:"durable"`
 
+	// HeadLsn Last position of its log: every commit up to the epoch `committed` is there or before.
+	//
+	// Example: 120
+	HeadLsn *string `json:"head_lsn,omitempty"`
+
+	// Log The log that `head_lsn` refers to. A salvage or a restored backup may replace it.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log *string `json:"log,omitempty"`
+
 	// Store The store.
 	//
 	// Example: kv
@@ -1301,7 +1330,8 @@ type StoreDeclaration struct {
 	// AdaptorConfig The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials.
 	AdaptorConfig *map[string]interface{} `json:"adaptor_config,omitempty"`
 
-	// Existence Who tracks which rows exist.
+	// Existence Who tracks which rows exist. `declared` is not taken away from a store by leaving it out: declare `tracked`, which is possible
+	// while the store has neither records nor rows.
 	Existence *StoreExistence `json:"existence,omitempty"`
 
 	// LogOnly The store has no adaptor. Required to take the adaptor away from a store that has one; a new store without an adaptor is
@@ -1355,10 +1385,15 @@ type StoreInfo struct {
 	// Existence Who tracks which rows exist.
 	Existence StoreExistence `json:"existence"`
 
-	// HeadLsn Last position of its log.
+	// HeadLsn Last position of its log: every commit up to the epoch `committed` is there or before.
 	//
 	// Example: 120
 	HeadLsn string `json:"head_lsn"`
+
+	// Log The log that all positions refer to. A salvage or a restored backup may replace it.
+	//
+	// Example: 8f14e45fceea167a5a36dedd4bea2543
+	Log *string `json:"log,omitempty"`
 
 	// MultiVersion The engine itself reads this store at the snapshot of Begin (multi-version storage).
 	MultiVersion bool `json:"multi_version"`
@@ -1804,9 +1839,10 @@ type ClientInterface interface {
 
 	// PutStoreWithBody Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -1819,9 +1855,10 @@ type ClientInterface interface {
 
 	// PutStore Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -1954,8 +1991,8 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
 	GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-	// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+	// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type.
@@ -2037,8 +2074,10 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/txns/{txn_id} (the `TxnStatus` operationId).
 	TxnStatus(ctx context.Context, txnID string, params *TxnStatusParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
-	// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-	// writes is executed under this id.
+	// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+	// on, no commit with writes is executed under this id.
+	//
+	// The request has no body, or an empty object.
 	//
 	// Corresponds with POST /v1/txns/{txn_id}/abort (the `TxnAbort` operationId).
 	TxnAbort(ctx context.Context, txnID string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2257,9 +2296,10 @@ func (c *Client) GetStore(ctx context.Context, store string, reqEditors ...Reque
 
 // PutStoreWithBody Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -2282,9 +2322,10 @@ func (c *Client) PutStoreWithBody(ctx context.Context, store string, contentType
 
 // PutStore Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -2577,8 +2618,8 @@ func (c *Client) GetState(ctx context.Context, store string, reqEditors ...Reque
 	return c.Client.Do(req)
 }
 
-// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 // those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 //
 // Takes any type of body and a specified content type.
@@ -2730,8 +2771,10 @@ func (c *Client) TxnStatus(ctx context.Context, txnID string, params *TxnStatusP
 	return c.Client.Do(req)
 }
 
-// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-// writes is executed under this id.
+// TxnAbort Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+// on, no commit with writes is executed under this id.
+//
+// The request has no body, or an empty object.
 //
 // Corresponds with POST /v1/txns/{txn_id}/abort (the `TxnAbort` operationId).
 func (c *Client) TxnAbort(ctx context.Context, txnID string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4388,9 +4431,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -4403,9 +4447,10 @@ type ClientWithResponsesInterface interface {
 
 	// PutStoreWithResponse Declares a store, or changes one of the same name.
 	//
-	// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-	// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-	// `true` or `false`.
+	// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+	// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+	// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+	// changed, except `existence` once the store has records or rows.
 	//
 	// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 	// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -4552,8 +4597,8 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/stores/{store}/state (the `GetState` operationId).
 	GetStateWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*GetStateAnswer, error)
 
-	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-	// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+	// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -4637,8 +4682,10 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/txns/{txn_id} (the `TxnStatus` operationId).
 	TxnStatusWithResponse(ctx context.Context, txnID string, params *TxnStatusParams, reqEditors ...RequestEditorFn) (*TxnStatusAnswer, error)
 
-	// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-	// writes is executed under this id.
+	// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+	// on, no commit with writes is executed under this id.
+	//
+	// The request has no body, or an empty object.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -6556,8 +6603,18 @@ type TxnAbortAnswer struct {
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *TxnOutcome
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
 	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
 	ApplicationProblemJSON4XX *Problem
 	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
@@ -6577,9 +6634,34 @@ func (r TxnAbortAnswer) GetJSON200() *TxnOutcome {
 	return r.JSON200
 }
 
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
+// GetApplicationProblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON409() *Problem {
+	return r.ApplicationProblemJSON409
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON413() *Problem {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON415() *Problem {
+	return r.ApplicationProblemJSON415
+}
+
 // GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
 func (r TxnAbortAnswer) GetApplicationProblemJSON422() *Problem {
 	return r.ApplicationProblemJSON422
+}
+
+// GetApplicationProblemJSON429 returns the response for an HTTP 429 `application/problem+json` response
+func (r TxnAbortAnswer) GetApplicationProblemJSON429() *Problem {
+	return r.ApplicationProblemJSON429
 }
 
 // GetApplicationProblemJSON4XX returns the response for an HTTP 4XX `application/problem+json` response
@@ -6978,9 +7060,10 @@ func (c *ClientWithResponses) GetStoreWithResponse(ctx context.Context, store st
 
 // PutStoreWithBodyWithResponse Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -6999,9 +7082,10 @@ func (c *ClientWithResponses) PutStoreWithBodyWithResponse(ctx context.Context, 
 
 // PutStoreWithResponse Declares a store, or changes one of the same name.
 //
-// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-// `true` or `false`.
+// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+// changed, except `existence` once the store has records or rows.
 //
 // A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 // rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -7244,8 +7328,8 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, store st
 	return ParseGetStateAnswer(rsp)
 }
 
-// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 // those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -7371,8 +7455,10 @@ func (c *ClientWithResponses) TxnStatusWithResponse(ctx context.Context, txnID s
 	return ParseTxnStatusAnswer(rsp)
 }
 
-// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-// writes is executed under this id.
+// TxnAbortWithResponse Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+// on, no commit with writes is executed under this id.
+//
+// The request has no body, or an empty object.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -8990,12 +9076,47 @@ func ParseTxnAbortAnswer(rsp *http.Response) (*TxnAbortAnswer, error) {
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
 		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode/100 == 4:
 		var dest Problem

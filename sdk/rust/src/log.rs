@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tribunal_types::{LogId, Lsn};
+use tribunal_types::{Epoch, LogId, Lsn};
 
 use crate::line_stream::{LineStream, NotOpened};
 use crate::log_record::{LogEvent, LogLine};
@@ -56,6 +56,7 @@ pub struct LogReader {
     after: Lsn,
     log: Option<LogId>,
     head: Lsn,
+    epoch: Epoch,
     stream: Option<Stream>,
     opening: Option<Opening>,
     /// When the next stream may be requested, after a failure.
@@ -147,6 +148,7 @@ impl LogReader {
             after,
             log: None,
             head: Lsn(0),
+            epoch: Epoch(0),
             stream: None,
             opening: None,
             due: None,
@@ -257,6 +259,16 @@ impl LogReader {
         }
     }
 
+    /// Returns the next record up to position `lsn`, as [`LogReader::follow`] does; `None` once every record up to `lsn` was
+    /// returned. Brings a copy of the rows to the snapshot of a transaction, with the position that
+    /// [`Transaction::lsn`](crate::Transaction::lsn) returns.
+    ///
+    /// # Errors
+    /// As for [`LogReader::next`].
+    pub async fn follow_to(&mut self, lsn: Lsn) -> Result<Option<LogRecord>, Error> {
+        if self.after < lsn { self.follow().await.map(Some) } else { Ok(None) }
+    }
+
     /// Returns the wait before a follower's next attempt; `None` if the error is final or no time is left.
     fn pause(&self, error: &Error) -> Option<Duration> {
         let Error::Unavailable { retry_after, .. } = error else { return None };
@@ -359,6 +371,8 @@ impl LogReader {
                 }
                 self.after = record.lsn;
                 self.head = self.head.max(record.lsn);
+                // Further records of its own epoch may follow.
+                self.epoch = self.epoch.max(record.epoch.prev());
                 Ok(Step::Record(record))
             }
             LogLine::Event(event) => self.take_event(event),
@@ -371,6 +385,9 @@ impl LogReader {
         }
         if let Some(head) = &event.head_lsn {
             self.head = wire::lsn(head)?;
+        }
+        if let Some(epoch) = &event.epoch {
+            self.epoch = self.epoch.max(wire::epoch(epoch)?);
         }
         if event.event != "end" {
             return Ok(Step::Further);
@@ -397,6 +414,14 @@ impl LogReader {
     #[must_use]
     pub fn log_id(&self) -> Option<LogId> {
         self.log
+    }
+
+    /// Returns an epoch up to which every commit was returned: a copy that has applied all records returned has everything
+    /// that a snapshot of this epoch includes. Advances with records, and with heartbeats, which a call receives while it
+    /// waits: every 5 s. 0 if nothing is known.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// Returns whether every arrived record has been returned: a good moment to store the offset.

@@ -52,6 +52,7 @@ pub(crate) enum LogLine {
 pub(crate) struct LogEvent {
     pub event: String,
     pub log: Option<String>,
+    pub epoch: Option<String>,
     pub head_lsn: Option<String>,
     pub reason: Option<String>,
     pub problem: Option<Problem>,

@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use serde::Serialize;
 use serde_json::value::{RawValue, Value};
 use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, ReadRow, Write, WriteOp};
-use tribunal_types::{Epoch, Version};
+use tribunal_types::{Epoch, LogId, Lsn, Version};
 
 use crate::client::{Client, Row};
 use crate::commit_batch::{CommitItem, CommitKind};
@@ -35,6 +35,9 @@ pub struct Transaction {
     first_attempt_ms: Option<u64>,
     session: Option<String>,
     snapshots: BTreeMap<String, String>,
+    /// Positions of the stores' logs at Begin, and the log that they belong to.
+    lsns: BTreeMap<String, String>,
+    log: Option<String>,
     /// Names of the stores that it uses, shared by its rows. There are few.
     stores: Vec<StoreName>,
     /// First reads; later reads of a row return the same.
@@ -80,6 +83,8 @@ impl Transaction {
             first_attempt_ms: None,
             session: None,
             snapshots: BTreeMap::new(),
+            lsns: BTreeMap::new(),
+            log: None,
             stores: Vec::new(),
             reads: BTreeMap::new(),
             fetched: BTreeMap::new(),
@@ -92,6 +97,7 @@ impl Transaction {
     pub(crate) fn begun(mut self, begun: tribunal_api::BeginResponse) -> Self {
         self.id = begun.txn_id;
         self.snapshots = begun.snapshots;
+        (self.lsns, self.log) = (begun.lsn.unwrap_or_default(), begun.log);
         self.epoch = Some(begun.epoch);
         self.session = Some(begun.session);
         self
@@ -109,6 +115,26 @@ impl Transaction {
     /// [`Error::ServerMisbehaved`] if the response to Begin was malformed.
     pub fn snapshot(&self, store: &str) -> Result<Option<Epoch>, Error> {
         self.snapshots.get(store).map(|text| wire::epoch(text)).transpose()
+    }
+
+    /// Returns a position of a store's log: every commit up to the store's snapshot is there or before. An engine that keeps
+    /// the rows itself applies the log up to here before it reads them: [`LogReader::follow_to`](crate::LogReader::follow_to).
+    /// `None` if the store was not named at Begin, or the service is of an earlier release.
+    ///
+    /// # Errors
+    /// [`Error::ServerMisbehaved`] if the response to Begin was malformed.
+    pub fn lsn(&self, store: &str) -> Result<Option<Lsn>, Error> {
+        self.lsns.get(store).map(|text| wire::lsn(text)).transpose()
+    }
+
+    /// Returns the log that these positions belong to. If a copy has its rows from another log, the service's log was
+    /// salvaged, restored or replaced: start the copy again from [`Client::state`]. `None` without a Begin, or if the service
+    /// is of an earlier release.
+    ///
+    /// # Errors
+    /// [`Error::ServerMisbehaved`] if the response to Begin was malformed.
+    pub fn log_id(&self) -> Result<Option<LogId>, Error> {
+        self.log.as_deref().map(wire::log_id).transpose()
     }
 
     /// Sets the snapshot at which the engine has read a store in its own storage; required for ranges and level

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use log_service::{Script, Service, beat, end, record};
-use tribunal_client::{Client, ClientOptions, Error, LogReader, Lsn, RetryPolicy};
+use tribunal_client::{Client, ClientOptions, Epoch, Error, LogReader, Lsn, RetryPolicy};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -219,4 +219,32 @@ async fn a_call_of_next_ends_within_its_wait_and_the_timeout() {
     assert!(matches!(&ended, Err(Error::Unavailable { text, .. }) if text.contains("in time")), "{ended:?}");
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!(service.asked().len(), 1);
+}
+
+/// A heartbeat of a service that names the epoch that the position covers.
+fn beat_of(next: u64, epoch: u64) -> String {
+    let mut beat: serde_json::Value = serde_json::from_str(&beat(next, 2)).expect("JSON");
+    beat["epoch"] = epoch.to_string().into();
+    format!("{beat}\n")
+}
+
+#[tokio::test]
+async fn a_follower_knows_which_snapshots_its_records_cover() {
+    // The records are of epoch 9.
+    let lines = vec![beat_of(0, 5), record(1), record(2), beat_of(2, 12)];
+    let service = Service::start([Script::Stay(lines)]).await;
+    let mut log = service.reader(0);
+    assert_eq!(log.epoch(), Epoch(0));
+    for (lsn, epoch) in [(1, 8), (2, 8)] {
+        let record = log.follow_to(Lsn(2)).await.expect("a stream").expect("a record");
+        assert_eq!((record.lsn, log.epoch()), (Lsn(lsn), Epoch(epoch)), "more of epoch 9 may follow");
+    }
+    assert_eq!(log.follow_to(Lsn(2)).await.expect("nothing to read"), None);
+    let waiting = tokio::time::timeout(TIMEOUT, async {
+        while log.epoch() < Epoch(12) {
+            let _ = tokio::time::timeout(Duration::from_millis(20), log.follow()).await;
+        }
+    });
+    waiting.await.expect("the heartbeat arrives");
+    assert_eq!((log.offset(), service.asked().len()), (Lsn(2), 1));
 }

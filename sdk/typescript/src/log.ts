@@ -86,6 +86,7 @@ const logNames: OptionNames<LogOptions> = { after: true, log: true, follow: true
 interface LogEvent {
   readonly event: string;
   readonly log?: string;
+  readonly epoch?: string;
   readonly head_lsn?: string;
   readonly reason?: string;
   readonly problem?: Problem;
@@ -107,6 +108,7 @@ export class LogReader implements AsyncIterable<LogRecord> {
   #offset: string;
   #log: string | undefined;
   #head = "0";
+  #epoch = "0";
   #stream: LineStream | undefined;
   /** Whether a call of `next` is in progress. */
   #isReading = false;
@@ -148,6 +150,15 @@ export class LogReader implements AsyncIterable<LogRecord> {
   /** Last position of the log, as of the last response: a few seconds old at most while records arrive. */
   get head(): string {
     return this.#head;
+  }
+
+  /**
+   * Epoch up to which every commit was returned: a copy that has applied all records returned has everything that a
+   * snapshot of this epoch includes. It advances with records, and with heartbeats, which a call receives while it
+   * waits. "0" if nothing is known.
+   */
+  get epoch(): string {
+    return this.#epoch;
   }
 
   /**
@@ -349,10 +360,17 @@ export class LogReader implements AsyncIterable<LogRecord> {
     const record = recordOf(parsed, line, BigInt(this.#offset) + 1n);
     this.#offset = record.lsn;
     if (BigInt(this.#head) < BigInt(record.lsn)) this.#head = record.lsn;
+    // Further records of its own epoch may follow.
+    this.#covers(BigInt(record.epoch) - 1n);
     return record;
   }
 
-  #follow({ event, log, head_lsn, reason, problem }: LogEvent): Step {
+  #covers(epoch: bigint): void {
+    if (BigInt(this.#epoch) < epoch) this.#epoch = epoch.toString();
+  }
+
+  #follow({ event, log, epoch, head_lsn, reason, problem }: LogEvent): Step {
+    if (epoch !== undefined) this.#covers(BigInt(epoch));
     this.#log = log ?? this.#log;
     this.#head = head_lsn ?? this.#head;
     if (event !== "end") return "further";

@@ -73,6 +73,17 @@ export class Transaction {
   readonly isolation: IsolationLevel;
   /** Snapshot of each store named at Begin. */
   readonly snapshots: Readonly<Record<string, string>>;
+  /**
+   * For each store named at Begin, a position of its log: every commit up to its snapshot is there or before. An engine
+   * that keeps the rows itself applies the log up to here before it reads them. Empty if the service is of an earlier
+   * release.
+   */
+  readonly lsns: Readonly<Record<string, string>>;
+  /**
+   * The log that these positions belong to; `undefined` if it is not known. If a copy has its rows from another log, the
+   * service's log was salvaged, restored or replaced: start the copy again from the store's state.
+   */
+  readonly logId: string | undefined;
   /** Weight for conflict rules that use it, 0 to 255. */
   priority: number | undefined;
   /** When the commit returns. */
@@ -115,6 +126,8 @@ export class Transaction {
     this.isolation = isolation;
     // A copy: the transactions whose Begins shared a request have the same response.
     this.snapshots = { ...begun?.snapshots };
+    this.lsns = { ...begun?.lsn };
+    this.logId = begun?.log;
     this.#stores = stores;
     this.#epoch = begun?.epoch;
     this.#session = begun?.session;

@@ -68,16 +68,18 @@ async fn ndjson_has_one_record_per_line_and_a_reason_at_the_end() {
     let lsns: Vec<_> = found.iter().filter_map(|line| line["lsn"].as_str()).collect();
     assert_eq!(lsns, ["2", "3", "4"]);
     let log = fake_node::LOG.to_string();
-    let event =
-        json!({"event": "heartbeat", "log": log, "next": "1", "head_lsn": "5", "durable_upto": "5", "oldest": "1"});
+    let event = json!({"event": "heartbeat", "log": log, "next": "1", "epoch": "11", "head_lsn": "5", "durable_upto": "5",
+                       "oldest": "1"});
     assert_eq!(found[0], event, "the log and its head come before the records");
     assert_eq!(found[1]["writes"], json!([{"op": "put", "key": "k2", "value": 2}]));
-    let end = json!({"event": "end", "log": log, "next": "4", "head_lsn": "5", "durable_upto": "5", "oldest": "1", "reason": "limit"});
+    let end = json!({"event": "end", "log": log, "next": "4", "epoch": "13", "head_lsn": "5", "durable_upto": "5", "oldest": "1",
+                     "reason": "limit"});
     assert_eq!((&found[4], found.len()), (&end, 5));
 
     let (_, mut socket) = open(&server, "/v1/log?store=kv&after=4&wait_ms=0", &[NDJSON]).await;
     let found = lines(&read(&mut socket, |_| false).await);
     assert_eq!((found[1]["lsn"].as_str(), found[2]["reason"].as_str(), found.len()), (Some("5"), Some("idle"), 3));
+    assert_eq!((found[0]["epoch"].as_str(), found[2]["epoch"].as_str()), (Some("14"), Some("15")), "with the records");
     server.stop().await.unwrap();
 }
 
@@ -98,6 +100,9 @@ async fn heartbeats_come_between_records_as_well() {
     for line in lines(&text) {
         if line["event"] == "heartbeat" {
             assert_eq!(line["next"], lsn, "it follows the records that it counts");
+            // Each record is of the epoch 10 + LSN.
+            let number = |field: &str| line[field].as_str().unwrap().parse::<u64>().unwrap();
+            assert!(number("epoch") <= 10 + number("next"), "{line}");
             heads.push(line["head_lsn"].as_str().map(str::to_owned));
         } else {
             lsn = line["lsn"].clone();

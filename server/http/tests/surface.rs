@@ -3,7 +3,7 @@
 mod fake_node;
 
 use fake_node::client::Client;
-use fake_node::{KV, start, toy_row};
+use fake_node::{KV, LOG, start, toy_row};
 use serde_json::json;
 use tribunal_service::ServiceError;
 use tribunal_types::{Lsn, NamespaceId, Version, WriteKind};
@@ -62,6 +62,30 @@ async fn a_lost_reply_is_asked_for_and_fenced() {
     assert_eq!((given_up.status, given_up.json()["reason"].as_str()), (200, Some("client_abort")));
     let too_late = client.call("POST", &format!("/v1/txns/{}/abort", id(2)), &[], b"").await;
     assert_eq!(too_late.json()["status"], "committed");
+    server.stop().await.unwrap();
+}
+
+/// An ignored field might have mattered: a client may take `abort` for a commit with other fields.
+#[tokio::test]
+async fn an_abort_has_no_fields() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let path = format!("/v1/txns/{}/abort", id(1));
+    let json_type = [("content-type", "application/json")];
+    for (headers, body, status, code, pointer) in [
+        (&json_type[..], r#"{"reason":"late"}"#, 400, "unknown_field", "/reason"),
+        (&json_type[..], "[]", 400, "wrong_type", ""),
+        (&json_type[..], "{", 400, "malformed_json", ""),
+        (&[][..], "{}", 415, "unsupported_media_type", ""),
+    ] {
+        let refused = client.call("POST", &path, headers, body.as_bytes()).await;
+        assert_eq!((refused.status, refused.json()["code"].as_str()), (status, Some(code)), "{body}");
+        let found = refused.json()["errors"][0]["pointer"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(found, pointer, "{body}");
+    }
+    assert_eq!(client.get(&format!("/v1/txns/{}", id(1))).await.json()["status"], "unknown", "nothing was aborted");
+    let aborted = client.call("POST", &path, &json_type, b"{}").await;
+    assert_eq!((aborted.status, aborted.json()["reason"].as_str()), (200, Some("client_abort")));
     server.stop().await.unwrap();
 }
 
@@ -224,7 +248,7 @@ async fn stores_are_declared_shown_and_listed() {
     assert_eq!(made.status, 201, "{made:?}");
     let expected = json!({
         "store": "cache-1", "existence": "declared", "multi_version": true, "transactional": true, "adaptor": "redis",
-        "adaptor_config": {"prefix": "x:"}, "head_lsn": "3", "acked_lsn": "2", "committed": "0", "durable": "0",
+        "adaptor_config": {"prefix": "x:"}, "log": LOG.to_string(), "head_lsn": "3", "acked_lsn": "2", "committed": "0", "durable": "0",
         "applied": "0", "push": {"state": "running", "lag_ms": "5"}});
     assert_eq!(made.json(), expected);
     assert_eq!(client.call("PUT", "/v1/stores/cache-1", &json_type, body).await.status, 200);
@@ -233,7 +257,9 @@ async fn stores_are_declared_shown_and_listed() {
     let names: Vec<_> = listed["stores"].as_array().unwrap().iter().map(|s| s["store"].as_str().unwrap()).collect();
     assert_eq!(names, ["cache-1", "declared", "kv", "orders/ü"]);
     let snapshot = client.get("/v1/snapshot?store=kv").await.json();
-    assert_eq!(snapshot, json!({"store": "kv", "committed": "10", "durable": "10", "applied": "9"}));
+    let watermarks = json!({"store": "kv", "committed": "10", "durable": "10", "applied": "9", "log": LOG.to_string(),
+                          "head_lsn": "0"});
+    assert_eq!(snapshot, watermarks);
 
     for (path, body, status, code) in [
         ("/v1/stores/a%20b", "{}", 400, "bad_name"),
@@ -251,6 +277,8 @@ async fn stores_are_declared_shown_and_listed() {
         ("/v1/stores/cache-1", r#"{"multi_version":true}"#, 422, "adaptor_omitted"),
         ("/v1/stores/cache-1", r#"{"adaptor":"redis"}"#, 422, "multi_version_omitted"),
         ("/v1/stores/cache-1", r#"{"log_only":true}"#, 422, "multi_version_omitted"),
+        ("/v1/stores/cache-1", r#"{"log_only":true,"multi_version":true}"#, 422, "existence_omitted"),
+        ("/v1/stores/declared", "{}", 422, "existence_omitted"),
     ] {
         let reply = client.call("PUT", path, &json_type, body.as_bytes()).await;
         assert_eq!((reply.status, reply.json()["code"].as_str()), (status, Some(code)), "{path} {body}");
@@ -265,9 +293,13 @@ async fn stores_are_declared_shown_and_listed() {
         detail.contains(r#"`"multi_version": true`"#) && detail.contains(r#"`"multi_version": false`"#),
         "{omitted}"
     );
+    let omitted = client.call("PUT", "/v1/stores/declared", &json_type, b"{}").await.json();
+    assert_eq!(omitted["errors"][0]["pointer"], "/existence", "{omitted}");
+    assert!(omitted["detail"].as_str().unwrap().contains(r#"`"existence": "declared"`"#), "{omitted}");
+    assert_eq!(client.get("/v1/stores/declared").await.json()["existence"], "declared");
     for (store, body, status) in [
-        ("cache-1", r#"{"log_only":true,"multi_version":true}"#, 200),
-        ("cache-1", r#"{"multi_version":true}"#, 200),
+        ("cache-1", r#"{"log_only":true,"multi_version":true,"existence":"declared"}"#, 200),
+        ("cache-1", r#"{"multi_version":true,"existence":"tracked"}"#, 200),
         ("cache-1", r#"{"multi_version":false}"#, 200),
         ("cache-1", "{}", 200),
         ("new", "{}", 201),
@@ -303,6 +335,16 @@ async fn versions_are_imported_whole_or_not_at_all() {
     assert_eq!(imported[0].row, toy_row(NamespaceId(0), KV, b"a"));
     assert_eq!((imported[0].version, imported[0].integer), (Version::from_bits(5).unwrap(), true));
     assert_eq!(imported[1].row, toy_row(NamespaceId(0), KV, b"\xff"));
+
+    // The blank line counts as a line. The same key may be written in two ways.
+    let twice = b"{\"key\":\"a\",\"version\":\"5\"}\n\n{\"key\":\"b\",\"version\":\"5\"}\n{\"key_b64\":\"YQ==\",\"version\":\"5\"}\n\
+        {\"key\":\"a\",\"version\":\"6\"}";
+    let reply = client.call("POST", path, &headers, twice).await;
+    assert_eq!((reply.status, reply.json()["code"].as_str()), (422, Some("duplicate_row")));
+    let found = |n: usize| (reply.json()["errors"][n]["pointer"].clone(), reply.json()["errors"][n]["detail"].clone());
+    assert_eq!(found(0), (json!("/3"), json!("lines 1 and 4 have the same row")));
+    assert_eq!(found(1), (json!("/4"), json!("lines 4 and 5 have the same row")));
+    assert_eq!(server.node.imported().len(), 2, "nothing more was imported");
 
     let cut = client.call("POST", path, &headers, b"{\"key\":\"a\",\"version\":\"5\"}\n{\"key\":").await;
     assert_eq!((cut.status, cut.json()["line"].as_u64()), (400, Some(2)));

@@ -21,6 +21,7 @@ async fn a_commit_a_conflict_and_the_log() {
     assert_eq!(begun.status, 201);
     assert_eq!(begun.json()["snapshots"], json!({"kv": "10"}));
     assert_eq!(begun.json()["session"], "v1-10");
+    assert_eq!((&begun.json()["lsn"], &begun.json()["log"]), (&json!({"kv": "0"}), &json!(fake_node::LOG.to_string())));
 
     let body = r#"{"snapshots":{"kv":"10"},"reads":[{"store":"kv","key":"acct/9"}],
         "writes":[{"op":"put","store":"kv","key":"acct/1","value":{"bal": 90}},
@@ -72,7 +73,7 @@ async fn a_commit_a_conflict_and_the_log() {
                             "writes": [{"op": "put", "key": "acct/1", "value": {"bal": 90}},
                                        {"op": "delete", "key_b64": "/w=="}],
                             "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}],
-               "log": fake_node::LOG.to_string(), "next": "1", "head_lsn": "1", "durable_upto": "1", "oldest": "1"})
+               "log": fake_node::LOG.to_string(), "next": "1", "epoch": "12", "head_lsn": "1", "durable_upto": "1", "oldest": "1"})
     );
     let same = client.get(&format!("/v1/log?store=kv&after=1&log={}", fake_node::LOG)).await;
     assert_eq!((same.status, same.json()["next"].as_str()), (200, Some("1")));

@@ -81,12 +81,12 @@ impl Configured {
         if config.auth.jwt.is_some() && !config.auth.required {
             warnings.push("`auth.jwt` has no effect, because callers need no key: set `auth.required = true`".into());
         }
-        let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().unwrap_or_else(|fault| {
-            faults.push(fault);
+        let jwt = config.auth.jwt.as_ref().map(JwtGate::new).transpose().unwrap_or_else(|found| {
+            faults.extend(found);
             None
         });
-        let signers = Signers::read(&config.uploads.signers).unwrap_or_else(|fault| {
-            faults.push(fault);
+        let signers = Signers::read(&config.uploads.signers).unwrap_or_else(|found| {
+            faults.extend(found);
             Signers::default()
         });
         let egress = ConfiguredEgress::read(&config.push, &mut faults);

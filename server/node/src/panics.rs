@@ -53,3 +53,78 @@ fn reason(panic: &PanicHookInfo<'_>) -> String {
         "it panicked, so the process ends: {message}. Nothing acknowledged is lost. Please report this with the lines above"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::commands::last_line::use_json;
+
+    /// Set in the process that panics: the format of its lines.
+    const CHILD: &str = "TRIBUNAL_CHILD_THAT_PANICS";
+
+    /// Does nothing unless it is run as a process of its own.
+    #[test]
+    fn child_that_panics() {
+        let Ok(format) = std::env::var(CHILD) else { return };
+        if format == "json" {
+            use_json(Some(3));
+        }
+        end_the_process();
+        let other = std::thread::Builder::new().name("other".into()).spawn(|| panic!("on another\nthread"));
+        assert!(other.expect("a thread").join().is_err());
+        panic!("on the main\nthread");
+    }
+
+    /// Runs it; returns its exit status and its standard error.
+    fn panicking(format: &str) -> (Option<i32>, String) {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "panics::tests::child_that_panics", "--nocapture"])
+            .env(CHILD, format)
+            .env("RUST_BACKTRACE", "1")
+            .output()
+            .unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+
+    #[test]
+    fn panics_are_json_where_log_lines_are_and_that_of_the_main_thread_ends_the_process() {
+        let (status, printed) = panicking("json");
+        assert_eq!(status, Some(STATUS), "{printed}");
+        let lines: Vec<Value> = printed
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no JSON: {line}\n{printed}")))
+            .collect();
+        assert!(lines.iter().all(|line| line["level"] == "ERROR" && line["node"] == json!(3)), "{printed}");
+        let [other, main, reason] = &lines[..] else { panic!("one line for each panic, then the reason: {printed}") };
+        let message = |line: &Value| line["fields"]["message"].as_str().unwrap().to_owned();
+        for (line, thread, text) in
+            [(other, "thread other ", "on another\nthread"), (main, "thread ", "on the main\nthread")]
+        {
+            let message = message(line);
+            assert!(message.starts_with(thread) && message.contains(text), "{message}");
+            assert!(
+                message.contains("panics.rs:") && message.contains("child_that_panics"),
+                "with its place: {message}"
+            );
+        }
+        assert!(message(reason).starts_with("it panicked, so the process ends: on the main\nthread."), "{reason}");
+    }
+
+    #[test]
+    fn panics_are_text_otherwise_and_the_reason_is_last() {
+        let (status, printed) = panicking("text");
+        assert_eq!(status, Some(STATUS), "{printed}");
+        let found = [
+            "thread 'other'",
+            "on another\nthread",
+            "on the main\nthread",
+            "tribunal: it panicked, so the process ends",
+        ]
+        .map(|text| printed.find(text).unwrap_or_else(|| panic!("{text} is missing: {printed}")));
+        assert!(found.is_sorted(), "{printed}");
+    }
+}

@@ -386,17 +386,6 @@ fn what_cannot_be_added_or_removed_is_refused_with_a_reason() {
     assert_eq!(stages(node), [1, 2, 3].map(|id| (id, "member".to_owned())), "nothing has changed");
 }
 
-/// Runs `cluster recover` for a node; returns whether it succeeded, and what it printed.
-fn recover(cluster: &Cluster, id: u16, flags: &[&str]) -> (bool, String) {
-    let run = Command::new(env!("CARGO_BIN_EXE_tribunal"))
-        .args(["cluster", "recover", "--config"])
-        .arg(cluster.node_dir(id).join("tribunal.toml"))
-        .args(flags)
-        .output()
-        .expect("it runs");
-    (run.status.success(), String::from_utf8_lossy(if run.status.success() { &run.stdout } else { &run.stderr }).into())
-}
-
 /// Returns the content of the files in a directory and below it.
 fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
@@ -427,7 +416,7 @@ fn a_recovery_that_a_power_cut_has_interrupted_is_repeated_before_the_node_start
     (1..=3).for_each(|id| cluster.take(id).kill());
     let data = cluster.node_dir(1).join("data");
     let before = files(&data);
-    let (success, accepted) = recover(&cluster, 1, &["--accept-loss"]);
+    let (success, accepted) = cluster.recover(1, &["--accept-loss"]);
     assert!(success, "{accepted}");
     let after = files(&data);
     let old = |path: &Path| before.get(path).cloned().unwrap_or_default();
@@ -447,7 +436,7 @@ fn a_recovery_that_a_power_cut_has_interrupted_is_repeated_before_the_node_start
         std::fs::write(data.join("recover-unfinished"), "").unwrap();
         let refused = until_ended(cluster.command(1));
         assert!(refused.contains("was interrupted") && refused.contains("--accept-loss"), "{refused}");
-        let (success, again) = recover(&cluster, 1, &["--accept-loss"]);
+        let (success, again) = cluster.recover(1, &["--accept-loss"]);
         assert!(success && again.contains("the only member now"), "cut {cut}: {again}");
         cluster.start_node(1);
         cluster.ready();
@@ -468,10 +457,10 @@ fn no_node_goes_on_alone_while_one_lives_that_was_added_later() {
     cluster.settled();
     (1..=3).for_each(|id| cluster.take(id).kill());
     // The configuration of node 1 does not contain it.
-    let (success, refused) = recover(&cluster, 1, &["--accept-loss"]);
+    let (success, refused) = cluster.recover(1, &["--accept-loss"]);
     assert!(!success && refused.contains(&format!("node {added} answers at")), "{refused}");
     cluster.take(added).kill();
-    let (success, accepted) = recover(&cluster, 1, &["--accept-loss"]);
+    let (success, accepted) = cluster.recover(1, &["--accept-loss"]);
     assert!(success && accepted.contains(&format!("Removed: node 2, 3, {added}")), "{accepted}");
 }
 
@@ -482,7 +471,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     under_load(&cluster, &told, "before", || ());
     // While a majority is alive, there is nothing to recover.
     assert!(cluster.take(3).stop().success());
-    let (success, living) = recover(&cluster, 3, &["--accept-loss"]);
+    let (success, living) = cluster.recover(3, &["--accept-loss"]);
     assert!(
         !success && living.contains("remove those that are lost instead") && living.contains("answers at"),
         "{living}"
@@ -497,20 +486,20 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
         let commit = taken_in_alone(scope, cluster.node(1), &[&two, &three], &id, &body);
         two.kill();
         three.kill();
-        let (success, running) = recover(&cluster, 1, &["--accept-loss"]);
+        let (success, running) = cluster.recover(1, &["--accept-loss"]);
         assert!(!success && running.contains("Stop the node first"), "{running}");
         cluster.node(1).signal("KILL");
         commit.join().unwrap()
     });
     assert!(doubted.map_or(true, |answer| answer.status != 200), "nobody was told that it committed");
     cluster.take(1);
-    let (success, asked) = recover(&cluster, 1, &[]);
+    let (success, asked) = cluster.recover(1, &[]);
     assert!(!success && asked.contains("are lost") && asked.contains("--accept-loss"), "{asked}");
-    let (success, accepted) = recover(&cluster, 1, &["--accept-loss"]);
+    let (success, accepted) = cluster.recover(1, &["--accept-loss"]);
     assert!(success && accepted.contains("Removed: node 2, 3"), "{accepted}");
     let listed = std::fs::read_to_string(cluster.node_dir(1).join("data/in-doubt.txt")).unwrap_or_default();
     assert!(listed.contains(&id), "{accepted} {listed}");
-    let (success, again) = recover(&cluster, 1, &["--accept-loss"]);
+    let (success, again) = cluster.recover(1, &["--accept-loss"]);
     assert!(success || again.contains("already"), "{again}");
     cluster.start_node(1);
     cluster.ready();

@@ -149,3 +149,32 @@ fn nothing_is_activated_before_every_node_has_it_and_a_node_fetches_what_it_lack
     assert!(decides(cluster.node(2), "fetched"));
     cluster.settled();
 }
+
+#[test]
+fn a_node_that_lacks_the_code_that_decides_does_not_go_on_alone_until_it_has_it() {
+    let mut cluster = Cluster::start(3);
+    push(cluster.node(1));
+    let activated = taken(|| activate(cluster.node(2)));
+    assert_eq!(activated.status, 200, "{}", activated.body);
+    assert!(decides(cluster.node(1), "before"));
+    cluster.settled();
+    // It notes what was agreed on when it stops.
+    assert!(cluster.take(2).stop().success());
+    [1, 3].into_iter().for_each(|id| cluster.take(id).kill());
+    let file = component_file(&cluster, 2);
+    fs::remove_file(&file).expect("it is there");
+    fs::remove_dir_all(cluster.node_dir(2).join("data/plugins/compiled")).expect("code is kept");
+    let in_doubt = cluster.node_dir(2).join("data/in-doubt.txt");
+    for _ in 0..2 {
+        let (success, refused) = cluster.recover(2, &["--accept-loss"]);
+        assert!(!success, "{refused}");
+        assert!(refused.contains("node 2 lacks the code of a plugin") && refused.contains("`plugins`"), "{refused}");
+        assert!(!in_doubt.exists(), "nothing was accepted");
+    }
+    fs::copy(component_file(&cluster, 1), &file).expect("the other node has it");
+    let (success, accepted) = cluster.recover(2, &["--accept-loss"]);
+    assert!(success && accepted.contains("Removed: node 1, 3"), "{accepted}");
+    cluster.start_node(2);
+    cluster.ready();
+    assert!(decides(cluster.node(2), "alone"), "with the rule");
+}

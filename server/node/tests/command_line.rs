@@ -135,6 +135,30 @@ fn every_error_of_a_configuration_is_reported_before_the_data_directory_exists()
     assert!(!data.exists(), "{error}");
 }
 
+/// Each of these once hid the ones after it.
+#[test]
+fn every_error_of_tokens_and_signers_is_reported_at_once() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let file = dir.path().join("tribunal.toml");
+    let config = "[auth.jwt]\nalgorithm = \"none\"\naudience = \"\"\nkey_file = \"/nowhere/jwt\"\n\
+                  [[uploads.signers]]\nname = \"a\"\nkey_file = \"/nowhere/a\"\n\
+                  [[uploads.signers]]\nname = \"a\"\nkey_file = \"/nowhere/b\"\n";
+    std::fs::write(&file, config).expect("written");
+    let checked = run(&["config", "check", "--config", file.to_str().expect("a path")]);
+    let error = text(&checked.stderr);
+    assert_eq!(checked.status.code(), Some(2), "{error}");
+    for fault in [
+        "`auth.jwt`: `audience` must not be empty",
+        "`auth.jwt.key_file`: cannot read /nowhere/jwt: ",
+        "`auth.jwt`: `algorithm` is `none`, not EdDSA",
+        "`uploads.signers`: a: `key_file`: cannot read /nowhere/a: ",
+        "`uploads.signers`: a: names must have 1 to",
+        "`uploads.signers`: a: `key_file`: cannot read /nowhere/b: ",
+    ] {
+        assert!(error.contains(fault), "{fault} is missing:\n{error}");
+    }
+}
+
 #[test]
 fn a_closed_pipe_ends_a_command_quietly() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -500,6 +524,13 @@ fn stores_are_declared_and_shown() {
     assert!(shown("orders").contains("multi-version    true"));
     assert!(declare(&["--multi-version=false"]).status.success());
     assert!(shown("orders").contains("multi-version    false"));
+    let error = text(&store(&["declare", "orders", "--multi-version=false"]).stderr);
+    assert!(error.contains("--declared-existence to keep") && error.contains("--declared-existence=false"), "{error}");
+    let omitted = node.put("/v1/stores/orders", &serde_json::json!({}));
+    assert_eq!((omitted.status, &omitted.body["code"]), (422, &Value::from("existence_omitted")), "{}", omitted.body);
+    assert!(shown("orders").contains("existence        declared"));
+    assert!(store(&["declare", "orders", "--declared-existence=false"]).status.success());
+    assert!(shown("orders").contains("existence        tracked"));
     // Omitted settings have their defaults.
     assert!(store(&["declare", "carts", "--adaptor", "kv"]).status.success());
     let printed = shown("carts");

@@ -209,6 +209,31 @@ fn reads_that_cannot_be_answered_are_refused_with_what_to_do() {
     refused(path, &json!({"ranges": one_each}), 422, "read_too_large", "/ranges/8");
 }
 
+#[test]
+fn a_store_that_is_not_embedded_is_named_where_the_request_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    assert_eq!(node.put("/v1/stores/log", &json!({})).status, 201);
+    let refused = |answer: support::Response, pointer: &str| {
+        assert_eq!((answer.status, &answer.body["code"]), (422, &json!("store_not_embedded")), "{}", answer.body);
+        assert_eq!(answer.body["errors"][0]["pointer"], pointer, "{}", answer.body);
+    };
+    let one = |store: &str| json!({"store": store, "key": "a"});
+    let range = |store: &str| json!({"store": store, "start": "a"});
+    for (body, pointer) in [
+        (json!({"read": [one("kv"), one("log"), one("log")]}), "/read/1/store"),
+        (json!({"read": [one("kv")], "ranges": [range("kv"), range("log")]}), "/ranges/1/store"),
+    ] {
+        refused(node.post("/v1/txns", &body), pointer);
+    }
+    for path in ["rows/a", "rows?limit=1", "rows/a?consistency=fresh"] {
+        refused(node.get(&format!("/v1/stores/log/{path}")), "{store}");
+    }
+    for body in [json!({"read": [{"key": "a"}]}), json!({"ranges": [{"start": "a"}], "consistency": "fresh"})] {
+        refused(node.post("/v1/stores/log/rows/read", &body), "{store}");
+    }
+}
+
 /// Otherwise a range that can be read alone could not be read beside another one.
 #[test]
 fn ranges_of_one_request_are_cut_where_they_do_not_fit() {

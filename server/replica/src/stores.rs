@@ -22,6 +22,8 @@ use crate::store_watch::{AfterFlush, delivery};
 pub struct StoreProgress {
     /// Newest record of its log.
     pub head: Lsn,
+    /// Last complete epoch: all of its records, and those of earlier epochs, are at `head` or before.
+    pub complete: Epoch,
     /// Newest record that the storage has acknowledged as durable.
     pub acked: Lsn,
     /// Snapshot that the storage contains.
@@ -199,6 +201,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             let fresh = pushed && declared.spec.is_embedded() && self.watches.is_known(store);
             let progress = StoreProgress {
                 head,
+                complete: self.visibility.last_complete(),
                 reported: !pushed || self.watches.is_known(store),
                 known_until: if pushed { self.watches.known_until(store) } else { None },
                 acked: if fresh { head } else { self.visibility.acked_lsn(store) },

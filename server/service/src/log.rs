@@ -1,6 +1,6 @@
 //! Logs: pages of records, store states for readers that start over, consumers and webhooks.
 
-use tribunal_types::{LogId, Lsn, NamespaceId, NodeId, RecordBatch, StoreId};
+use tribunal_types::{Epoch, LogId, Lsn, NamespaceId, NodeId, RecordBatch, StoreId};
 
 use crate::{ServiceFuture, StoredRow};
 
@@ -77,6 +77,8 @@ pub struct LogQuery {
     pub store: StoreId,
     /// Position of the last record that is not returned.
     pub after: Lsn,
+    /// Where the request names `after`, for errors: `?name` in the query, `name:` in the headers.
+    pub after_place: &'static str,
     /// The log that `after` belongs to, if the reader knows it.
     pub log: Option<LogId>,
     /// Maximum number of records to return.
@@ -96,6 +98,8 @@ pub struct LogPage {
     pub log: LogId,
     /// Value of `after` for the next page.
     pub next: Lsn,
+    /// Every commit of this epoch and of earlier ones is at `next` or before. A lower bound: later epochs may be, too.
+    pub epoch: Epoch,
     /// Last record of the log.
     pub head: Lsn,
     /// Last record that is durable.
@@ -104,6 +108,14 @@ pub struct LogPage {
     pub oldest: Lsn,
     /// Whether the node is shutting down and will return no further records.
     pub ending: bool,
+}
+
+impl LogPage {
+    /// Returns an epoch as [`LogPage::epoch`] is, for the position that the page starts after.
+    #[must_use]
+    pub fn epoch_at_start(&self) -> Epoch {
+        self.records.records.first().map_or(self.epoch, |first| first.epoch.prev())
+    }
 }
 
 /// A consumer.

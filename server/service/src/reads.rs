@@ -18,6 +18,8 @@ pub struct Freshness {
 /// Rows and ranges to read, of any embedded stores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadQuery {
+    /// The store that the path of the request names, if one does: rows and ranges are all of this store.
+    pub path_store: Option<StoreId>,
     /// Rows.
     pub rows: Vec<RowQuery>,
     /// Ranges.
@@ -29,6 +31,21 @@ impl ReadQuery {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Returns the place at which the request names a store first, for errors: a parameter of the path, or a JSON pointer.
+    #[must_use]
+    pub fn place_of(&self, store: StoreId) -> String {
+        if self.path_store == Some(store) {
+            return "{store}".to_owned();
+        }
+        match self.rows.iter().position(|row| row.store == store) {
+            Some(at) => format!("/read/{at}/store"),
+            None => {
+                let at = self.ranges.iter().position(|range| range.store == store).unwrap_or_default();
+                format!("/ranges/{at}/store")
+            }
+        }
     }
 
     /// Returns the stores that the query reads, ascending.

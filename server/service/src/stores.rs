@@ -133,8 +133,6 @@ impl PushState {
 /// State of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoreStatus {
-    /// Last record of its log.
-    pub head: Lsn,
     /// Last record that the storage acknowledged as durable.
     pub acked: Lsn,
     /// Number of rows of a tracked store; 0 for a declared one.
@@ -177,4 +175,6 @@ pub struct Watermarks {
     pub durable: Epoch,
     /// Last epoch whose records have all been acknowledged by this store.
     pub applied: Epoch,
+    /// Last record of its log: every commit up to `committed` is there or before.
+    pub head: Lsn,
 }

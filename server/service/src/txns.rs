@@ -1,6 +1,6 @@
 //! Transactions: begin, commit, abort, validate, status.
 
-use tribunal_types::{Csn, Epoch, NamespaceId, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict};
+use tribunal_types::{Csn, Epoch, Lsn, NamespaceId, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict};
 
 use crate::{Freshness, ReadAnswer, ReadQuery, ServiceError, ServiceFuture};
 
@@ -100,6 +100,8 @@ pub struct Begun {
     pub read: ReadAnswer,
     /// One snapshot per named store.
     pub snapshots: Vec<StoreSnapshot>,
+    /// For each of these stores, in the same order: a position of its log that everything up to its snapshot is at or before.
+    pub lsns: Vec<(StoreId, Lsn)>,
     /// The open epoch.
     pub epoch: Epoch,
     /// The time for the transaction's id, Unix milliseconds. Not the system clock, which may be wrong.

@@ -105,6 +105,12 @@ class Cursor:
         """The log that `offset` belongs to; `None` until the first response, unless it was set."""
         self.head = 0
         """Last position of the log, as of the last response: a few seconds old at most while records arrive."""
+        self.epoch = 0
+        """Epoch up to which every commit was returned; 0 if nothing is known.
+
+        A copy that has applied all records returned has everything that a snapshot of this epoch includes. It advances
+        with records, and with heartbeats, which a call receives while it waits.
+        """
 
     def _next(self, wait_s: float | None, *, follows: bool = False) -> Flow[LogRecord | None]:
         """Return the next record. Unlike a single call, an iteration that follows the log outlives a restart."""
@@ -194,12 +200,16 @@ class Cursor:
             raise ServerMisbehaved(f"a line of the log cannot be parsed: {error!r}") from error
         self.offset = record.lsn
         self.head = max(self.head, record.lsn)
+        # Further records of its own epoch may follow.
+        self.epoch = max(self.epoch, record.epoch - 1)
         return record
 
     def _follow_event(self, event: dict[str, Any]) -> Literal["further", "idle", "limit"]:
         self.log_id = event.get("log", self.log_id)
         if "head_lsn" in event:
             self.head = number(event["head_lsn"])
+        if "epoch" in event:
+            self.epoch = max(self.epoch, number(event["epoch"]))
         if event["event"] != "end":
             return "further"
         if "problem" in event:

@@ -66,6 +66,8 @@ class StoreInfo:
     """Last epoch whose records in this store are all acknowledged."""
     push: StorePush
     """The push to its storage."""
+    log: str | None
+    """The log that all positions belong to; `None` if the service is of an earlier release."""
 
 
 def parse_store(*, client: object, response: httpx.Response) -> StoreInfo:  # noqa: ARG001
@@ -96,6 +98,7 @@ def _store_of(document: dict[str, Any]) -> StoreInfo:
         durable=number(info.durable),
         applied=number(info.applied),
         push=_push_of(info.push),
+        log=given(info.log),
     )
 
 

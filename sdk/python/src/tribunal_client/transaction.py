@@ -13,7 +13,7 @@ from .arguments import ROWS_MAX, limit_of, store_name, whole
 from .errors import ClientMistake, Misuse, Unavailable
 from .flow import Flow
 from .keys import Key, key_fields, normal, normals, readable
-from .verdict import number
+from .verdict import given, number
 from .wire.models import CommitRequest, CommitRequestSnapshots, Range, Read, Write
 from .wire.types import UNSET, Unset
 from .writes import NOTHING, JsonValue, Known, Nothing, PendingWrite, copied, fresh, merge, total
@@ -117,6 +117,13 @@ class Draft:
         """When this work was first attempted, Unix milliseconds, for conflict rules that let the oldest work win."""
         self._epoch = UNSET if begun is None else begun.response.epoch
         self._snapshots: dict[str, str] = {} if begun is None else begun.response.snapshots.additional_properties
+        self._lsns = None if begun is None else given(begun.response.lsn)
+        self.log_id = None if begun is None else given(begun.response.log)
+        """The log that the positions in `lsns` belong to; `None` if it is not known.
+
+        If a copy has its rows from another log, the service's log was salvaged, restored or replaced: start the copy
+        again from the store's state.
+        """
         self._stores = None if begun is None else begun.stores
         self._session = None if begun is None else begun.response.session
         """Token of the commits that the snapshots include."""
@@ -143,6 +150,16 @@ class Draft:
     def snapshots(self) -> dict[str, int]:
         """Snapshot of each store named at Begin."""
         return {store: number(text) for store, text in self._snapshots.items()}
+
+    @property
+    def lsns(self) -> dict[str, int]:
+        """For each store named at Begin, a position of its log: every commit up to its snapshot is there or before.
+
+        An engine that keeps the rows itself applies the log up to here before it reads them. Empty if the service is of
+        an earlier release.
+        """
+        found = {} if self._lsns is None else self._lsns.additional_properties
+        return {store: number(text) for store, text in found.items()}
 
     @property
     def read_only(self) -> bool:

@@ -115,9 +115,10 @@ export interface paths {
         get: operations["getStore"];
         /**
          * Declares a store, or changes one of the same name.
-         * @description A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-         *     by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-         *     `true` or `false`.
+         * @description The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+         *     would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+         *     `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+         *     changed, except `existence` once the store has records or rows.
          *
          *     A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
          *     rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -326,8 +327,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-         *     pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+         * Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+         *     may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
          *     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
          */
         post: operations["importVersions"];
@@ -450,8 +451,9 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-         *     writes is executed under this id.
+         * Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+         *     on, no commit with writes is executed under this id.
+         * @description The request has no body, or an empty object.
          */
         post: operations["txnAbort"];
         delete?: never;
@@ -650,6 +652,22 @@ export interface components {
              * @example 2026-01-02T03:04:05.678Z
              */
             expires_at: string;
+            /**
+             * @description The log that these positions refer to, as in a page of the log: if an engine has its rows from another log, it must not read
+             *     them, because the service's log has been salvaged, restored or replaced since.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log?: string;
+            /**
+             * @description For each store, a position of its log: every commit up to the store's snapshot is there or before. An engine that keeps the
+             *     rows of a store itself applies the log up to here before it reads them. Earlier releases do not return it.
+             * @example {
+             *       "kv": "120"
+             *     }
+             */
+            lsn?: {
+                [key: string]: string;
+            };
             /** @description The ranges, in the order of the request; absent if it has no `ranges`. */
             ranges?: components["schemas"]["ReadRange"][];
             /** @description The rows of `read`, in the order of the request; absent if it has no `read`. */
@@ -848,6 +866,13 @@ export interface components {
              * @example 120
              */
             durable_upto: string;
+            /**
+             * @description Every commit of this epoch and of earlier ones is at `next` or before: a copy that has applied the log up to `next` has
+             *     everything that a snapshot of this epoch, or of an earlier one, includes. A lower bound, which may be less than in an earlier
+             *     response. Earlier releases do not return it.
+             * @example 8842
+             */
+            epoch?: string;
             /**
              * @description Last position of the log.
              * @example 120
@@ -1429,6 +1454,16 @@ export interface components {
              */
             durable: string;
             /**
+             * @description Last position of its log: every commit up to the epoch `committed` is there or before.
+             * @example 120
+             */
+            head_lsn?: string;
+            /**
+             * @description The log that `head_lsn` refers to. A salvage or a restored backup may replace it.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log?: string;
+            /**
              * @description The store.
              * @example kv
              */
@@ -1449,7 +1484,10 @@ export interface components {
             adaptor?: string;
             /** @description The adaptor's configuration, such as `{"endpoint": "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials. */
             adaptor_config?: Record<string, never>;
-            /** @description Who tracks which rows exist. */
+            /**
+             * @description Who tracks which rows exist. `declared` is not taken away from a store by leaving it out: declare `tracked`, which is possible
+             *     while the store has neither records nor rows.
+             */
             existence?: components["schemas"]["StoreExistence"];
             /**
              * @description The store has no adaptor. Required to take the adaptor away from a store that has one; a new store without an adaptor is
@@ -1504,10 +1542,15 @@ export interface components {
             /** @description Who tracks which rows exist. */
             existence: components["schemas"]["StoreExistence"];
             /**
-             * @description Last position of its log.
+             * @description Last position of its log: every commit up to the epoch `committed` is there or before.
              * @example 120
              */
             head_lsn: string;
+            /**
+             * @description The log that all positions refer to. A salvage or a restored backup may replace it.
+             * @example 8f14e45fceea167a5a36dedd4bea2543
+             */
+            log?: string;
             /** @description The engine itself reads this store at the snapshot of Begin (multi-version storage). */
             multi_version: boolean;
             /**
@@ -2092,6 +2135,7 @@ export interface operations {
                     /**
                      * @example {
                      *       "durable_upto": "120",
+                     *       "epoch": "8842",
                      *       "head_lsn": "120",
                      *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "next": "120",
@@ -2275,6 +2319,8 @@ export interface operations {
                      *       "applied": "8841",
                      *       "committed": "8842",
                      *       "durable": "8842",
+                     *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "store": "kv"
                      *     }
                      */
@@ -2348,6 +2394,7 @@ export interface operations {
                      *           "durable": "8842",
                      *           "existence": "tracked",
                      *           "head_lsn": "120",
+                     *           "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *           "multi_version": false,
                      *           "namespace": "shop",
                      *           "push": {
@@ -2417,6 +2464,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -2514,6 +2562,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -2547,6 +2596,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -2591,7 +2641,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out */
+            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out; `existence_omitted`: the same of `existence` of a `declared` store; `existence_fixed`: the store has records or rows, so its `existence` cannot be changed */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -2965,6 +3015,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -3116,6 +3167,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -3231,6 +3283,7 @@ export interface operations {
                      *       "durable": "8842",
                      *       "existence": "tracked",
                      *       "head_lsn": "120",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *       "multi_version": false,
                      *       "namespace": "shop",
                      *       "push": {
@@ -3993,7 +4046,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`) */
+            /** @description The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`), or two lines have the same row (`duplicate_row`) */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4086,6 +4139,10 @@ export interface operations {
                      * @example {
                      *       "epoch": "8842",
                      *       "expires_at": "2026-01-02T03:04:05.678Z",
+                     *       "log": "8f14e45fceea167a5a36dedd4bea2543",
+                     *       "lsn": {
+                     *         "kv": "120"
+                     *       },
                      *       "session": "v1-8842",
                      *       "snapshots": {
                      *         "kv": "8841"
@@ -4681,7 +4738,90 @@ export interface operations {
                     "application/json": components["schemas"]["TxnOutcome"];
                 };
             };
-            /** @description The id has expired */
+            /** @description The id is not a UUIDv7, or the body is not an empty object */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The same id is being decided; repeat the request, or get its status */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "in_flight",
+                     *       "detail": "this id waits for its verdict; ask for its status with wait_ms",
+                     *       "retryable": true,
+                     *       "status": 409,
+                     *       "title": "Conflict",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "body_too_large",
+                     *       "detail": "the body is larger than 10485760 bytes",
+                     *       "retryable": false,
+                     *       "status": 413,
+                     *       "title": "Content Too Large",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is a body, and it is not JSON */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "the body must be application/json",
+                     *       "retryable": false,
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `txn_id_expired`: the time in the id is too far from the service's; a commit can no longer be executed. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -4694,6 +4834,26 @@ export interface operations {
                      *       "retryable": false,
                      *       "status": 422,
                      *       "title": "Unprocessable Content",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description More requests in flight than the quota allows */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "quota_exceeded",
+                     *       "detail": "more is in flight than the quota allows",
+                     *       "retry_after_ms": 5,
+                     *       "retryable": true,
+                     *       "status": 429,
+                     *       "title": "Too Many Requests",
                      *       "type": "about:blank"
                      *     }
                      */

@@ -447,11 +447,11 @@ impl<'de, F: Fields<'de>> Visitor<'de> for ObjectSeed<'_, F> {
         while let Some(name) = map.next_key_seed(NameSeed)? {
             let at = self.at.field(&name);
             let Some(index) = names.iter().position(|known| *known == name) else {
-                self.fields.errors().add(
-                    Code::UnknownField,
-                    at,
-                    format!("unknown field; known ones are {}", names.join(", ")),
-                );
+                let detail = match names {
+                    [] => "unknown field; this object has none".to_owned(),
+                    _ => format!("unknown field; known ones are {}", names.join(", ")),
+                };
+                self.fields.errors().add(Code::UnknownField, at, detail);
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };

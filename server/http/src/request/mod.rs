@@ -7,6 +7,7 @@ pub mod content_negotiation;
 pub mod freshness;
 pub mod json;
 pub mod lines;
+pub mod no_fields;
 pub mod op_fields;
 pub mod plain_commit;
 pub mod plain_json;

@@ -28,9 +28,7 @@ pub struct ReadDraft<'c> {
     pub catalog: &'c Catalog,
     /// Namespace of the caller.
     pub namespace: NamespaceId,
-    /// The store in the path, for items that name none.
-    pub store: Option<StoreId>,
-    /// The query so far.
+    /// The query so far. Items that name no store are of the one in the path.
     pub query: ReadQuery,
 }
 
@@ -106,7 +104,7 @@ pub struct ReadItems<'a, 'c> {
 impl ReadItems<'_, '_> {
     fn store(&mut self, name: Text<'_>, at: Path<'_>) -> Option<StoreId> {
         let at = at.field("store");
-        let name = match (name, self.draft.store) {
+        let name = match (name, self.draft.query.path_store) {
             (Text::Absent, Some(store)) => return Some(store),
             (Text::Absent, None) => {
                 self.errors.add(Code::MissingField, at, "the name of the store is required");
@@ -119,7 +117,7 @@ impl ReadItems<'_, '_> {
             self.errors.add(Code::UnknownStore, at, no_such_store(&name));
             return None;
         };
-        if self.draft.store.is_some_and(|of| of != spec.id) {
+        if self.draft.query.path_store.is_some_and(|of| of != spec.id) {
             self.errors.add(Code::UnknownStore, at, "differs from the store in the path; omit it");
             return None;
         }

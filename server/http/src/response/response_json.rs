@@ -7,7 +7,7 @@ use axum::http::HeaderValue;
 use base64::Engine as _;
 use tribunal_api::RecordChecksum;
 use tribunal_types::{
-    Conflict, OpKind, Reason, RecordBatch, RecordWrite, StoreId, StoreSnapshot, TxnId, Verdict, WriteKind,
+    Conflict, Lsn, OpKind, Reason, RecordBatch, RecordWrite, StoreId, StoreSnapshot, TxnId, Verdict, WriteKind,
 };
 
 use crate::binary::{BASE64, BINARY_CLOSE, BINARY_OPEN};
@@ -158,12 +158,18 @@ impl JsonWriter {
     /// Writes a field with the snapshot of each store.
     pub fn snapshots_field(&mut self, name: &str, snapshots: &[StoreSnapshot], catalog: &Catalog) {
         self.name(name);
-        self.lsns(snapshots.iter().map(|snapshot| (snapshot.store, snapshot.at.0)), catalog);
+        self.numbers(snapshots.iter().map(|snapshot| (snapshot.store, snapshot.at.0)), catalog);
     }
 
-    fn lsns(&mut self, lsns: impl Iterator<Item = (StoreId, u64)>, catalog: &Catalog) {
+    /// Writes a field with a position of each store's log.
+    pub fn lsns_field(&mut self, name: &str, lsns: &[(StoreId, Lsn)], catalog: &Catalog) {
+        self.name(name);
+        self.numbers(lsns.iter().map(|(store, lsn)| (*store, lsn.0)), catalog);
+    }
+
+    fn numbers(&mut self, numbers: impl Iterator<Item = (StoreId, u64)>, catalog: &Catalog) {
         self.open(b'{');
-        for (store, number) in lsns {
+        for (store, number) in numbers {
             self.comma();
             let _ = serde_json::to_writer(&mut self.into, store_name(catalog, store));
             self.into.push(b':');
@@ -307,8 +313,7 @@ fn verdict_fields(json: &mut JsonWriter, verdict: &Verdict, catalog: &Catalog) {
         Verdict::Committed { epoch, version, lsns, .. } => {
             json.decimal_field("epoch", epoch.0);
             json.decimal_field("version", version.bits());
-            json.name("lsn");
-            json.lsns(lsns.iter().map(|(store, lsn)| (*store, lsn.0)), catalog);
+            json.lsns_field("lsn", lsns, catalog);
             json.text_field("session", &session_token(Session(*epoch)));
         }
         Verdict::ReadOnly { epoch } => {
@@ -380,6 +385,7 @@ pub fn log_page(json: &mut JsonWriter, page: &LogPage, store: &str) {
     json.close(b']');
     json.text_field("log", &page.log.to_string());
     json.decimal_field("next", page.next.0);
+    json.decimal_field("epoch", page.epoch.0);
     json.decimal_field("head_lsn", page.head.0);
     json.decimal_field("durable_upto", page.durable_upto.0);
     json.decimal_field("oldest", page.oldest.0);

@@ -65,6 +65,8 @@ pub async fn begin(State(app): State<App>, request: Request) -> Result<Response,
     json.open(b'{');
     json.id_field("txn_id", TxnId(uuid::Uuid::new_v7(timestamp).into_bytes()));
     json.snapshots_field("snapshots", &begun.snapshots, &catalog);
+    json.lsns_field("lsn", &begun.lsns, &catalog);
+    json.text_field("log", &app.service.log.log_id().to_string());
     json.decimal_field("epoch", begun.epoch.0);
     json.text_field("expires_at", &rfc3339(now + lifetime));
     json.text_field("session", &session_token(Session(visible)));
@@ -83,7 +85,7 @@ struct Asked {
 fn read(text: &str, catalog: &Catalog, namespace: NamespaceId) -> Result<Asked, ProblemResponse> {
     let mut body = Body {
         catalog,
-        read: ReadDraft { catalog, namespace, store: None, query: ReadQuery::default() },
+        read: ReadDraft { catalog, namespace, query: ReadQuery::default() },
         asked: Asked {
             begin: Begin { namespace, freshness: default_freshness(), ..Begin::default() },
             ttl_ms: None,

@@ -7,12 +7,12 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use tribunal_api::{CommitRequest, Problem, TxnOutcome};
-use tribunal_types::limits::BODY_BYTES_MAX;
 use tribunal_types::{TxnId, Verdict};
 
 use crate::app::{App, json_response, refuse};
 use crate::request::body::{MediaType, collect, utf8};
 use crate::request::caller::{caller, tenant};
+use crate::request::no_fields::no_fields;
 use crate::request::plain_commit::commit_document;
 use crate::request::query::path_txn_id;
 use crate::request::target::no_parameters;
@@ -96,8 +96,10 @@ where
     Ok(decision_response(id, &decided, &catalog))
 }
 
-/// Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on, no commit with
-/// writes is executed under this id.
+/// Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be `committed`. From then
+/// on, no commit with writes is executed under this id.
+///
+/// The request has no body, or an empty object.
 #[utoipa::path(
     post, path = "/v1/txns/{txn_id}/abort", operation_id = "txnAbort", tag = "transactions",
     params(("txn_id" = String, Path, pattern = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-7[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$", description = "The transaction, a UUIDv7")),
@@ -107,7 +109,12 @@ where
             ("idempotency-replayed" = String, description = "`true` if this answer had been stored before"),
             ("server-timing" = String, description = "Where the time went"),
         )),
-        (status = 422, description = "The id has expired", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "The id is not a UUIDv7, or the body is not an empty object", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The same id is being decided; repeat the request, or get its status", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
+        (status = 415, description = "There is a body, and it is not JSON", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "`txn_id_expired`: the time in the id is too far from the service's; a commit can no longer be executed. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "More requests in flight than the quota allows", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "Overloaded or not ready; the transaction was not aborted", body = Problem, content_type = "application/problem+json", headers(
             ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),
         )),
@@ -118,8 +125,7 @@ where
 pub async fn txn_abort(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
     let (parts, body) = request.into_parts();
     let id = path_txn_id(parts.uri.path())?;
-    // No content is expected, and none is used; but the body has to be consumed.
-    app.whole(&parts, body, BODY_BYTES_MAX).await?;
+    no_fields(&app, &parts, body).await?;
     let catalog = app.service.stores.catalog();
     let decided = app.service.txns.abort(tenant(&parts), id).await.map_err(refuse(&catalog))?;
     Ok(decision_response(id, &decided, &catalog))

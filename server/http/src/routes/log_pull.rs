@@ -33,6 +33,8 @@ const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 const HEARTBEAT_MS_MIN: u64 = 100;
 /// Header with which a reconnecting browser reports the last event it received.
 const LAST_EVENT_ID: &str = "last-event-id";
+/// This header in errors.
+const LAST_EVENT_PLACE: &str = "last-event-id:";
 
 /// LogPull: reads a store's committed log, dense in `lsn`.
 ///
@@ -77,22 +79,27 @@ pub async fn log_pull(State(app): State<App>, request: Request) -> Result<Respon
         let asked = LogQuery {
             store: query.store(catalog, tenant(&parts)),
             after: Lsn(query.number("after", 0, u64::MAX)),
+            after_place: "?after",
             log: query.log(),
             limit: limit.unwrap_or(LIMIT_DEFAULT),
             bytes_max: PAGE_BYTES_MAX,
             wait_ms: idle.unwrap_or(0),
         };
         let last_event = if form == Form::Events { last_event_id(&parts, &mut query) } else { None };
-        query.finish().map(|()| (asked, limit, idle, heartbeat, last_event))
+        let asked = match last_event {
+            Some(after) => LogQuery { after, after_place: LAST_EVENT_PLACE, ..asked },
+            None => asked,
+        };
+        query.finish().map(|()| (asked, limit, idle, heartbeat))
     };
-    let ((asked, limit, idle, heartbeat, last_event), catalog) = app.known(read).await?;
+    let ((asked, limit, idle, heartbeat), catalog) = app.known(read).await?;
     let (store, name) = (asked.store, store_name(&catalog, asked.store).to_owned());
     if form != Form::Json {
-        let from = LogQuery { after: last_event.unwrap_or(asked.after), ..asked };
         let records_max = limit.map(|limit| limit as u64);
-        let stream = StreamQuery { from, name, form, records_max, idle: idle.map(Duration::from_millis), heartbeat };
+        let stream =
+            StreamQuery { from: asked, name, form, records_max, idle: idle.map(Duration::from_millis), heartbeat };
         let opened = open(app.clone(), &parts, stream).await;
-        return opened.map_err(|error| refused(named_by(last_event, error), &catalog, store));
+        return opened.map_err(|error| refused(error, &catalog, store));
     }
     let page = match LongPoll::answer(&parts, app.service.log.log_page(asked)).await {
         Some(page) => page,
@@ -112,16 +119,6 @@ fn heartbeat(query: &mut Query<'_>, max: Duration) -> Duration {
         query.error(Code::BadNumber, "heartbeat_ms", format!("must be {HEARTBEAT_MS_MIN} or more"));
     }
     Duration::from_millis(asked.min(max_ms))
-}
-
-/// Returns the error for a start position with the name of the header, if that gave it.
-fn named_by(last_event: Option<Lsn>, error: ServiceError) -> ServiceError {
-    match error {
-        ServiceError::ClientMistake { code, pointer, detail } if last_event.is_some() && pointer == "?after" => {
-            ServiceError::ClientMistake { code, pointer: format!("{LAST_EVENT_ID}:"), detail }
-        }
-        error => error,
-    }
 }
 
 fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::stream::unfold;
 use tokio::time::Instant;
-use tribunal_types::{Lsn, RecordBatch};
+use tribunal_types::{Epoch, Lsn, RecordBatch};
 
 use crate::app::{App, ChecksCaller, Streamed};
 use crate::authz::{RECHECK_INTERVAL, still_admitted};
@@ -172,7 +172,7 @@ impl LogStream {
             if self.query.form == Form::Events {
                 out.json.raw_line(format!("retry: {RECONNECT_MS}\n").as_bytes());
             }
-            self.beat(&mut out, &page);
+            self.beat(&mut out, &page, page.epoch_at_start());
             self.write(&mut out, &page);
         }
         while out.json.is_empty() {
@@ -220,9 +220,9 @@ impl LogStream {
         self.query.idle.is_some_and(|idle| self.quiet_since.elapsed() >= idle)
     }
 
-    /// Writes a heartbeat with the stream's position.
-    fn beat(&mut self, out: &mut Out, page: &LogPage) {
-        out.event("heartbeat", self.after, page, None);
+    /// Writes a heartbeat with the stream's position, and the epoch up to which every commit is there or before.
+    fn beat(&mut self, out: &mut Out, page: &LogPage, epoch: Epoch) {
+        out.event("heartbeat", (self.after, epoch), page, None);
         self.beat_at = Instant::now();
     }
 
@@ -240,11 +240,11 @@ impl LogStream {
             () if self.left == 0 => "limit",
             () if page.ending => "stopping",
             () if count == 0 && self.is_idle() => "idle",
-            () if self.beat_at.elapsed() >= self.query.heartbeat => return self.beat(out, page),
+            () if self.beat_at.elapsed() >= self.query.heartbeat => return self.beat(out, page, page.epoch),
             () => return,
         };
         self.ended = true;
-        out.event("end", self.after, page, Some(reason));
+        out.event("end", (self.after, page.epoch), page, Some(reason));
     }
 
     fn fail(&mut self, out: &mut Out, problem: &ProblemResponse) {
@@ -291,10 +291,11 @@ impl Out {
     }
 
     /// Writes an event other than a record. Without an id, so that it does not move a reader's position.
-    fn event(&mut self, event: &str, next: Lsn, page: &LogPage, reason: Option<&str>) {
+    fn event(&mut self, event: &str, (next, epoch): (Lsn, Epoch), page: &LogPage, reason: Option<&str>) {
         self.begin(event);
         self.json.text_field("log", &page.log.to_string());
         self.json.decimal_field("next", next.0);
+        self.json.decimal_field("epoch", epoch.0);
         self.json.decimal_field("head_lsn", page.head.0);
         self.json.decimal_field("durable_upto", page.durable_upto.0);
         self.json.decimal_field("oldest", page.oldest.0);

@@ -56,7 +56,7 @@ pub async fn get_row(State(app): State<App>, request: Request) -> Result<Respons
     let freshness = freshness_of_query(&mut query);
     query.finish()?;
     let row = RowQuery { store: spec.id, key: key.clone(), known: None };
-    let query = ReadQuery { rows: vec![row], ranges: Vec::new() };
+    let query = ReadQuery { path_store: Some(spec.id), rows: vec![row], ranges: Vec::new() };
     let answer = app.service.stores.read(query, freshness).await.map_err(refuse_query(&catalog))?;
     let Some(RowState::Found { value, version }) = answer.rows.into_iter().next() else {
         let mut problem = ProblemResponse::new(StatusCode::NOT_FOUND, "row_missing", "there is no such row");
@@ -107,7 +107,7 @@ pub async fn list_rows(State(app): State<App>, request: Request) -> Result<Respo
         query.finish().map(|()| (asked, freshness))
     };
     let ((asked, freshness), catalog) = app.known(asked).await?;
-    let query = ReadQuery { rows: Vec::new(), ranges: vec![asked] };
+    let query = ReadQuery { path_store: Some(asked.store), rows: Vec::new(), ranges: vec![asked] };
     let answer = app.service.stores.read(query, freshness).await.map_err(refuse_query(&catalog))?;
     let range = answer.ranges.into_iter().next().unwrap_or_default();
     let bytes: usize = range.rows.iter().map(|row| 64 + row.key.len() + row.value.len()).sum();
@@ -152,7 +152,8 @@ pub async fn read_rows(State(app): State<App>, request: Request) -> Result<Respo
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let text = utf8(&bytes)?;
     let read = |catalog: &Catalog| {
-        read_query(text, ReadDraft { catalog, namespace, store: Some(spec.id), query: ReadQuery::default() })
+        let query = ReadQuery { path_store: Some(spec.id), ..ReadQuery::default() };
+        read_query(text, ReadDraft { catalog, namespace, query })
     };
     let ((query, freshness), catalog) = app.known(read).await?;
     let answer = app.service.stores.read(query.clone(), freshness).await.map_err(refuse(&catalog))?;

@@ -32,9 +32,10 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
 
 /// Declares a store, or changes one of the same name.
 ///
-/// A declaration replaces the one before: what it leaves out has its default. Only what would be lost that way is not taken away
-/// by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with `multi_version` needs that field,
-/// `true` or `false`.
+/// The same declaration again changes nothing. Another one replaces the one before: what it leaves out has its default. Only what
+/// would be lost that way is not taken away by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, one with
+/// `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs that field. Everything can be
+/// changed, except `existence` once the store has records or rows.
 ///
 /// A store cannot be deleted: its name, its log positions and its row versions are part of the replicated state. Delete the
 /// rows of a store that is no longer needed. A declaration with `log_only` takes the adaptor away from a store that has one: it
@@ -47,7 +48,7 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
         (status = 200, description = "The store, changed", body = StoreInfo),
         (status = 201, description = "The store, created", body = StoreInfo),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out; `existence_omitted`: the same of `existence` of a `declared` store; `existence_fixed`: the store has records or rows, so its `existence` cannot be changed", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -56,7 +57,7 @@ pub async fn put_store(State(app): State<App>, request: Request) -> Result<Respo
     let name = new_name(&parts)?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::Json]).await?;
     let (mut spec, explicit) = declaration(utf8(&bytes)?)?;
-    if !(explicit.adaptor && explicit.multi_version) {
+    if explicit != Explicit::ALL {
         loses_nothing(&app, &parts, explicit).await?;
     }
     spec.name = name;
@@ -123,6 +124,8 @@ pub async fn get_snapshot(State(app): State<App>, request: Request) -> Result<Re
         committed: watermarks.committed.to_string(),
         durable: watermarks.durable.to_string(),
         applied: watermarks.applied.to_string(),
+        log: Some(app.service.log.log_id().to_string()),
+        head_lsn: Some(watermarks.head.to_string()),
     };
     Ok(wire_response(StatusCode::OK, &wire))
 }
@@ -142,7 +145,8 @@ pub(crate) fn info(service: &Service, spec: &StoreSpec) -> Result<StoreInfo, Ser
         adaptor_config: RawValue::from_string(spec.adaptor_config.clone()).ok(),
         rows: (spec.existence == Existence::Tracked).then(|| status.rows.to_string()),
         stored_bytes: status.stored_bytes.map(|bytes| bytes.to_string()),
-        head_lsn: status.head.to_string(),
+        log: Some(service.log.log_id().to_string()),
+        head_lsn: status.watermarks.head.to_string(),
         acked_lsn: status.acked.to_string(),
         committed: status.watermarks.committed.to_string(),
         durable: status.watermarks.durable.to_string(),
@@ -192,9 +196,14 @@ struct Explicit {
     /// `adaptor`, or `log_only`.
     adaptor: bool,
     multi_version: bool,
+    existence: bool,
 }
 
-/// Refuses to remove a store's adaptor or `multi_version` by omission from a declaration.
+impl Explicit {
+    const ALL: Explicit = Explicit { adaptor: true, multi_version: true, existence: true };
+}
+
+/// Refuses to remove a store's adaptor or `multi_version`, or to make it tracked, by omission from a declaration.
 async fn loses_nothing(app: &App, parts: &Parts, explicit: Explicit) -> Result<(), ProblemResponse> {
     let (known, catalog) = match app.known_store(parts).await {
         Ok(known) => known,
@@ -221,13 +230,26 @@ async fn loses_nothing(app: &App, parts: &Parts, explicit: Explicit) -> Result<(
         );
         return refuse("multi_version_omitted", "/multi_version", detail);
     }
+    if known.existence == Existence::Declared && !explicit.existence {
+        let detail = format!(
+            "the existence of store '{}' is declared: declare it with `\"existence\": \"declared\"` to keep that, or, while it has \
+             neither records nor rows, with `\"existence\": \"tracked\"` to change it",
+            known.name
+        );
+        return refuse("existence_omitted", "/existence", detail);
+    }
     Ok(())
 }
 
 /// Parses a declaration, and records which settings are present.
 fn declaration(text: &str) -> Result<(StoreSpec, Explicit), ProblemResponse> {
-    let mut body =
-        Body { spec: StoreSpec::default(), log_only: false, has_multi_version: false, errors: FieldErrors::default() };
+    let mut body = Body {
+        spec: StoreSpec::default(),
+        log_only: false,
+        has_multi_version: false,
+        has_existence: false,
+        errors: FieldErrors::default(),
+    };
     document(text, ObjectSeed { fields: &mut body, at: Path::Root })
         .map_err(|malformed| ProblemResponse::of_syntax(&malformed))?;
     if body.spec.adaptor.is_none() && !body.spec.adaptor_config.is_empty() && body.errors.is_empty() {
@@ -244,13 +266,14 @@ fn declaration(text: &str) -> Result<(StoreSpec, Explicit), ProblemResponse> {
         return Err(ProblemResponse::of_errors(&body.errors));
     }
     let adaptor = body.spec.adaptor.is_some() || body.log_only;
-    Ok((body.spec, Explicit { adaptor, multi_version: body.has_multi_version }))
+    Ok((body.spec, Explicit { adaptor, multi_version: body.has_multi_version, existence: body.has_existence }))
 }
 
 struct Body {
     spec: StoreSpec,
     log_only: bool,
     has_multi_version: bool,
+    has_existence: bool,
     errors: FieldErrors,
 }
 
@@ -275,15 +298,18 @@ impl<'de> Fields<'de> for Body {
         let found = scalar(map)?;
         let errors = &mut self.errors;
         match index {
-            0 => match found.text(at, errors).as_deref() {
-                Some("tracked") => self.spec.existence = Existence::Tracked,
-                Some("declared") => self.spec.existence = Existence::Declared,
-                Some(other) => {
-                    let detail = format!("\"{}\" must be tracked or declared", shown(other));
-                    errors.add(Code::UnknownValue, at, detail);
+            0 => {
+                let given = found.text(at, errors);
+                self.has_existence = given.is_some();
+                match given.as_deref() {
+                    Some("tracked") | None => self.spec.existence = Existence::Tracked,
+                    Some("declared") => self.spec.existence = Existence::Declared,
+                    Some(other) => {
+                        let detail = format!("\"{}\" must be tracked or declared", shown(other));
+                        errors.add(Code::UnknownValue, at, detail);
+                    }
                 }
-                None => {}
-            },
+            }
             1 => {
                 let given = found.boolean(at, errors);
                 (self.spec.multi_version, self.has_multi_version) = (given.unwrap_or(false), given.is_some());

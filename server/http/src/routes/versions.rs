@@ -18,8 +18,8 @@ use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use tribunal_service::Catalog;
 
-/// Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten. The JSON
-/// pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
+/// Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
+/// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
 /// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/versions", operation_id = "importVersions", tag = "stores",
@@ -32,7 +32,7 @@ use tribunal_service::Catalog;
         (status = 200, description = "All of them are imported, durably", body = ImportResult),
         (status = 400, description = "Malformed line", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`)", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is embedded (`store_embedded`) or declared (`store_declared`), or a version is of an epoch that is not complete (`version_from_the_future`), or two lines have the same row (`duplicate_row`)", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "The tenant would have more rows than it may (`rows_exceeded`)", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was imported", body = Problem, content_type = "application/problem+json"),
     )
@@ -53,6 +53,7 @@ pub async fn import_versions(State(app): State<App>, request: Request) -> Result
 
 fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedVersion>, ProblemResponse> {
     let mut versions = Vec::with_capacity(text.len() / 64);
+    let mut lines = Vec::with_capacity(text.len() / 64);
     let mut errors = FieldErrors::default();
     for (number, text) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let at = Path::Root.item(number);
@@ -74,9 +75,25 @@ fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedV
         if let (Some(key), Some(version)) = (key, version) {
             let row = catalog.row(spec.namespace, spec.id, &key);
             versions.push(ImportedVersion { row, store: spec.id, version, integer });
+            lines.push(number);
         }
     }
+    refuse_duplicates(&versions, &lines, &mut errors);
     if errors.is_empty() { Ok(versions) } else { Err(ProblemResponse::of_errors(&errors)) }
+}
+
+/// Adds an error for each line with the row of an earlier one: which of the two versions is right cannot be told. `lines` are
+/// the numbers of the lines, from 0.
+fn refuse_duplicates(versions: &[ImportedVersion], lines: &[usize], errors: &mut FieldErrors) {
+    let mut order: Vec<usize> = (0..versions.len()).collect();
+    order.sort_unstable_by_key(|at| (versions[*at].row, *at));
+    let same = order.windows(2).filter(|pair| versions[pair[0]].row == versions[pair[1]].row);
+    let mut twice: Vec<(usize, usize)> = same.map(|pair| (lines[pair[1]], lines[pair[0]])).collect();
+    twice.sort_unstable();
+    for (line, before) in twice {
+        let detail = format!("lines {} and {} have the same row", before + 1, line + 1);
+        errors.add(Code::DuplicateRow, Path::Root.item(line), detail);
+    }
 }
 
 struct Line<'f> {

@@ -201,7 +201,8 @@ impl StateRows for Pages {
 
 impl TxnApi for FakeNode {
     fn begin(&self, begin: Begin) -> ServiceFuture<'_, Begun> {
-        let epoch = Epoch(self.state.lock().unwrap().epoch);
+        let state = self.state.lock().unwrap();
+        let (epoch, head) = (Epoch(state.epoch), Lsn(state.log.len() as u64));
         if begin.freshness.session.is_some_and(|session| session.0 > epoch) {
             return soon(Err(ServiceError::StoreLagging { store: begin.stores[0], retry_after_ms: 1500 }));
         }
@@ -210,6 +211,7 @@ impl TxnApi for FakeNode {
         soon(Ok(Begun {
             read: ReadAnswer::default(),
             snapshots,
+            lsns: begin.stores.iter().map(|store| (*store, head)).collect(),
             epoch: epoch.next(),
             time_ms: since.as_millis() as u64,
         }))
@@ -319,7 +321,8 @@ impl StoreApi for FakeNode {
     }
 
     fn store_status(&self, _: StoreId) -> Result<StoreStatus, ServiceError> {
-        Ok(StoreStatus { head: Lsn(3), acked: Lsn(2), lag_ms: 5, push: PushState::Running, ..StoreStatus::default() })
+        let watermarks = Watermarks { head: Lsn(3), ..Watermarks::default() };
+        Ok(StoreStatus { watermarks, acked: Lsn(2), lag_ms: 5, push: PushState::Running, ..StoreStatus::default() })
     }
 
     fn is_out_of_reach(&self, _store: StoreId) -> bool {
@@ -385,8 +388,9 @@ impl StoreApi for FakeNode {
     }
 
     fn watermarks(&self, _: StoreId) -> Result<Watermarks, ServiceError> {
-        let epoch = Epoch(self.state.lock().unwrap().epoch);
-        Ok(Watermarks { committed: epoch, durable: epoch, applied: epoch.prev() })
+        let state = self.state.lock().unwrap();
+        let (epoch, head) = (Epoch(state.epoch), Lsn(state.log.len() as u64));
+        Ok(Watermarks { committed: epoch, durable: epoch, applied: epoch.prev(), head })
     }
 
     fn import(&self, _: NamespaceId, versions: Vec<ImportedVersion>) -> ServiceFuture<'_, u64> {
@@ -429,12 +433,14 @@ impl LogApi for FakeNode {
             });
         }
         let next = records.bounds().map_or(query.after, |(_, last)| last);
+        let last = records.records.last().map_or(Epoch(0), |last| last.epoch.prev());
+        let epoch = if next == head { Epoch(state.epoch) } else { last };
         drop(state);
         Box::pin(async move {
             if records.records.is_empty() {
                 tokio::time::sleep(Duration::from_millis(query.wait_ms)).await;
             }
-            Ok(LogPage { log: LOG, records, next, head, durable_upto: head, oldest: Lsn(1), ending: false })
+            Ok(LogPage { log: LOG, records, next, epoch, head, durable_upto: head, oldest: Lsn(1), ending: false })
         })
     }
 

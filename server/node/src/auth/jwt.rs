@@ -4,6 +4,7 @@
 //! token is cached until it expires, because checking costs more than a commit.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -87,6 +88,38 @@ enum Key {
     Secret(hmac::Key),
 }
 
+/// The kind of key that an algorithm needs.
+enum KeyKind {
+    Public(Algorithm, &'static dyn signature::VerificationAlgorithm),
+    Secret,
+}
+
+impl KeyKind {
+    fn named(algorithm: &str) -> Option<KeyKind> {
+        Some(match algorithm {
+            "EdDSA" => KeyKind::Public(Algorithm::Ed25519, &signature::ED25519),
+            "ES256" => KeyKind::Public(Algorithm::P256, &signature::ECDSA_P256_SHA256_FIXED),
+            "RS256" => KeyKind::Public(Algorithm::Rsa, &signature::RSA_PKCS1_2048_8192_SHA256),
+            "HS256" => KeyKind::Secret,
+            _ => return None,
+        })
+    }
+
+    /// Converts the content of a key file.
+    fn key(self, bytes: &[u8], file: &Path) -> Result<Key, String> {
+        match self {
+            KeyKind::Public(algorithm, ring) => {
+                let key = public_key(bytes, algorithm).map_err(|text| format!("`{}`: {text}", file.display()))?;
+                Ok(Key::Public(ring, key))
+            }
+            KeyKind::Secret if bytes.trim_ascii().len() < SECRET_BYTES_MIN => {
+                Err(format!("the secret has less than {SECRET_BYTES_MIN} bytes"))
+            }
+            KeyKind::Secret => Ok(Key::Secret(hmac::Key::new(hmac::HMAC_SHA256, bytes.trim_ascii()))),
+        }
+    }
+}
+
 impl Key {
     fn checks(&self, message: &[u8], signed: &[u8]) -> bool {
         match self {
@@ -118,34 +151,31 @@ impl JwtGate {
     /// Reads the key.
     ///
     /// # Errors
-    /// A description of the failure, for the operator.
-    pub fn new(config: &JwtConfig) -> Result<JwtGate, String> {
+    /// All faults, for the operator.
+    pub fn new(config: &JwtConfig) -> Result<JwtGate, Vec<String>> {
+        let mut faults = Vec::new();
         let wrong = |text: String| format!("configuration: `auth.jwt`: {text}");
         if config.audience.is_empty() {
-            return Err(wrong("`audience` must not be empty".into()));
+            faults.push(wrong("`audience` must not be empty".into()));
         }
-        let bytes =
-            read_named("auth.jwt.key_file", &config.key_file).map_err(|fault| format!("configuration: {fault}"))?;
-        let public = |algorithm, ring: &'static dyn signature::VerificationAlgorithm| {
-            let key = public_key(&bytes, algorithm);
-            key.map(|key| Key::Public(ring, key))
-                .map_err(|text| wrong(format!("`{}`: {text}", config.key_file.display())))
-        };
-        let key = match config.algorithm.as_str() {
-            "EdDSA" => public(Algorithm::Ed25519, &signature::ED25519)?,
-            "ES256" => public(Algorithm::P256, &signature::ECDSA_P256_SHA256_FIXED)?,
-            "RS256" => public(Algorithm::Rsa, &signature::RSA_PKCS1_2048_8192_SHA256)?,
-            "HS256" => {
-                let secret = bytes.trim_ascii();
-                if secret.len() < SECRET_BYTES_MIN {
-                    return Err(wrong(format!("the secret has less than {SECRET_BYTES_MIN} bytes")));
-                }
-                Key::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret))
-            }
-            other => return Err(wrong(format!("`algorithm` is `{other}`, not EdDSA, ES256, RS256 or HS256"))),
-        };
+        let bytes = read_named("auth.jwt.key_file", &config.key_file)
+            .map_err(|fault| faults.push(format!("configuration: {fault}")))
+            .ok();
+        let kind = KeyKind::named(&config.algorithm);
+        if kind.is_none() {
+            faults.push(wrong(format!("`algorithm` is `{}`, not EdDSA, ES256, RS256 or HS256", config.algorithm)));
+        }
+        let key = kind.zip(bytes).and_then(|(kind, bytes)| {
+            let key = kind.key(&bytes, &config.key_file);
+            key.map_err(|fault| faults.push(wrong(fault))).ok()
+        });
         let JwtConfig { algorithm, audience, issuer, .. } = config.clone();
-        Ok(JwtGate { key, algorithm, audience, issuer, remembered: Mutex::default() })
+        match key {
+            Some(key) if faults.is_empty() => {
+                Ok(JwtGate { key, algorithm, audience, issuer, remembered: Mutex::default() })
+            }
+            _ => Err(faults),
+        }
     }
 
     /// Returns the principal of a token; `namespace` resolves tenant names.

@@ -560,9 +560,10 @@ pub struct Declare {
     /// The adaptor's configuration in JSON, such as `{"endpoint": "127.0.0.1:6379"}` for `redis`. No credentials.
     #[arg(long, value_name = "JSON", requires = "adaptor")]
     pub config: Option<String>,
-    /// The engine reports in its read sets which rows exist; Tribunal does not track them.
-    #[arg(long)]
-    pub declared_existence: bool,
+    /// The engine reports in its read sets which rows exist; Tribunal does not track them. To have Tribunal track the rows of a
+    /// store that has none yet, pass `--declared-existence=false`.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    pub declared_existence: Option<bool>,
     /// The engine itself reads the store at the snapshot of Begin (multi-version storage). Not for embedded stores. To
     /// take it away from a store that has it, pass `--multi-version=false`.
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
@@ -587,8 +588,8 @@ pub enum StoreCommand {
         #[arg(long, conflicts_with = "namespace")]
         all_namespaces: bool,
     },
-    /// Declare or change a store: options that are left out take their defaults. Leaving out the adaptor or `--multi-version` of a
-    /// store that has it is refused. A store cannot be deleted.
+    /// Declare or change a store: options that are left out take their defaults. Leaving out the adaptor, `--multi-version` or
+    /// `--declared-existence` of a store that has it is refused. A store cannot be deleted.
     Declare(Declare),
     /// Print the declaration and the state of one store.
     Show {

@@ -39,18 +39,22 @@ pub fn refusal(problem: &Problem) -> String {
     text
 }
 
-/// Declares or changes a store: omitted flags take their defaults. Omitting the flags does not remove the adaptor or
-/// `--multi-version`.
+/// Declares or changes a store: omitted flags take their defaults. Omitting the flags does not remove the adaptor,
+/// `--multi-version` or `--declared-existence`.
 ///
 /// # Errors
 /// If `--config` is not JSON, or the service refuses it.
 pub fn declare(flags: &Declare) -> Result<(), String> {
-    if flags.adaptor.is_none() && !flags.log_only || flags.multi_version.is_none() {
+    let omits_adaptor = flags.adaptor.is_none() && !flags.log_only;
+    if omits_adaptor || flags.multi_version.is_none() || flags.declared_existence.is_none() {
         check_omissions(flags)?;
     }
     let config = flags.config.as_ref().map(|text| RawValue::from_string(text.clone()));
     let declaration = StoreDeclaration {
-        existence: flags.declared_existence.then_some(StoreExistence::Declared),
+        existence: flags.declared_existence.map(|declared| match declared {
+            true => StoreExistence::Declared,
+            false => StoreExistence::Tracked,
+        }),
         multi_version: flags.multi_version,
         transactional: flags.transactional.then_some(true),
         adaptor: flags.adaptor.clone(),
@@ -93,7 +97,7 @@ fn state_name(store: &StoreInfo) -> &'static str {
     if is_starting(store) { "starting" } else { store.push.state.name() }
 }
 
-/// Refuses to remove a store's adaptor or `multi_version` by omitting the flag.
+/// Refuses to remove a store's adaptor or `multi_version`, or to make it tracked, by omitting the flag.
 fn check_omissions(flags: &Declare) -> Result<(), String> {
     let found = block_on(async {
         match flags.target.client()?.store(&flags.store).await {
@@ -112,6 +116,12 @@ fn check_omissions(flags: &Declare) -> Result<(), String> {
     if store.multi_version && flags.multi_version.is_none() {
         return Err(format!(
             "store `{name}` has multi_version: pass --multi-version to keep that, or --multi-version=false to take it away"
+        ));
+    }
+    if store.existence == StoreExistence::Declared && flags.declared_existence.is_none() {
+        return Err(format!(
+            "the existence of store `{name}` is declared: pass --declared-existence to keep that, or, while it has neither records nor \
+             rows, --declared-existence=false to change it"
         ));
     }
     Ok(())

@@ -16,7 +16,7 @@ use tribunal_service::{
     StatusQuery, TxnApi, TxnStatus,
 };
 use tribunal_types::{
-    Conflict, Epoch, NamespaceId, Reason, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict, VerdictAt, Version,
+    Conflict, Epoch, Lsn, NamespaceId, Reason, StoreId, StoreSnapshot, TxnId, TxnRequest, Verdict, VerdictAt, Version,
     limits,
 };
 
@@ -31,6 +31,9 @@ use crate::service::{DECISION_TIMEOUT, NodeService};
 
 /// How long `ack: applied` waits for the stores.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Snapshots of stores, and the ends of their logs.
+type Snapshots = (Vec<StoreSnapshot>, Vec<(StoreId, Lsn)>);
 
 impl NodeService {
     /// Converts the sequencer's answer into a result.
@@ -382,6 +385,21 @@ impl NodeService {
         }
     }
 
+    /// Returns a snapshot of each store that is not older than `floor`, and where the store's log ends. Every commit up to
+    /// the snapshot is there or before.
+    fn snapshots_of(&self, stores: &[StoreId], floor: Epoch) -> Result<Snapshots, ServiceError> {
+        let (mut snapshots, mut lsns) = (Vec::with_capacity(stores.len()), Vec::with_capacity(stores.len()));
+        for &store in stores {
+            let progress = self.reported(store)?;
+            if progress.applied < floor || progress.detached {
+                return Err(self.lagging(store, 1000));
+            }
+            snapshots.push(StoreSnapshot { store, at: progress.applied });
+            lsns.push((store, progress.head));
+        }
+        Ok((snapshots, lsns))
+    }
+
     async fn fence(&self, query: StatusQuery) -> Result<TxnStatus, ServiceError> {
         match self.ask(|handle| Message::Fence(query.namespace, query.id, handle)).await? {
             Answer::Expired => Ok(TxnStatus::UnknownExpired),
@@ -401,14 +419,6 @@ impl NodeService {
         }
         let until = self.until_fresh(&begin.stores, begin.freshness).await?;
         let floor = self.shared.progress.floor();
-        let snapshot = |&store: &StoreId| {
-            let at = self.reported(store)?;
-            if at < floor || self.is_detached(store) {
-                Err(self.lagging(store, 1000))
-            } else {
-                Ok(StoreSnapshot { store, at })
-            }
-        };
         let mut read = ReadAnswer::default();
         if !begin.read.is_empty() {
             read = self.rows.read_by(&begin.read, until).await?;
@@ -422,7 +432,8 @@ impl NodeService {
             let visible = self.until_visible(&begin.stores, read.applied, until).await;
             visible.map_err(|store| self.lagging(store, self.retry_after()))?;
         }
-        let mut snapshots = begin.stores.iter().map(snapshot).collect::<Result<Vec<_>, _>>()?;
+        // After the rows: the ends of the logs must not be older than what was read.
+        let (mut snapshots, lsns) = self.snapshots_of(&begin.stores, floor)?;
         for store in begin.read.stores() {
             // The read was of exactly this epoch, however far the store is by now.
             snapshots.iter_mut().filter(|snapshot| snapshot.store == store).for_each(|s| s.at = read.applied);
@@ -432,7 +443,8 @@ impl NodeService {
             return Err(self.lagging(late.store, self.retry_after()));
         }
         make_one_cut(&mut snapshots, keeps_versions);
-        Ok(Begun { read, snapshots, epoch: self.shared.progress.last().next(), time_ms: self.clock.now_ms() })
+        let epoch = self.shared.progress.last().next();
+        Ok(Begun { read, snapshots, lsns, epoch, time_ms: self.clock.now_ms() })
     }
 }
 

@@ -67,25 +67,30 @@ impl Signers {
     /// Reads the configured keys.
     ///
     /// # Errors
-    /// The signer, and the problem.
-    pub fn read(config: &[SignerConfig]) -> Result<Signers, String> {
+    /// All faults, each with its signer.
+    pub fn read(config: &[SignerConfig]) -> Result<Signers, Vec<String>> {
+        let mut faults = Vec::new();
         if config.len() > SIGNERS_MAX {
-            return Err(format!("configuration: `uploads.signers` names {}; {SIGNERS_MAX} are allowed", config.len()));
+            faults.push(format!("configuration: `uploads.signers` names {}; {SIGNERS_MAX} are allowed", config.len()));
         }
         let mut names = BTreeSet::new();
         let mut signers = Vec::new();
-        for SignerConfig { name, key_file } in config {
+        for SignerConfig { name, key_file } in config.iter().take(SIGNERS_MAX) {
             let failed = |why: String| format!("configuration: `uploads.signers`: {name}: {why}");
             let fits = (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
             if !fits || !names.insert(name) {
-                return Err(failed(format!("names must have 1 to {NAME_BYTES_MAX} bytes, and be different")));
+                faults.push(failed(format!("names must have 1 to {NAME_BYTES_MAX} bytes, and be different")));
             }
-            let pem = read_named("key_file", key_file).map_err(failed)?;
-            let key = public_key(&pem, Algorithm::Ed25519)
-                .map_err(|why| failed(format!("{}: {why}; `tribunal plugin keygen` makes one", key_file.display())))?;
-            signers.push((name.clone(), key));
+            let key = read_named("key_file", key_file).and_then(|pem| {
+                public_key(&pem, Algorithm::Ed25519)
+                    .map_err(|why| format!("{}: {why}; `tribunal plugin keygen` makes one", key_file.display()))
+            });
+            match key {
+                Ok(key) => signers.push((name.clone(), key)),
+                Err(why) => faults.push(failed(why)),
+            }
         }
-        Ok(Signers(signers))
+        if faults.is_empty() { Ok(Signers(signers)) } else { Err(faults) }
     }
 
     /// Returns whether signatures are required.
@@ -210,7 +215,7 @@ mod tests {
             std::fs::write(&key_file, pem).expect("writes");
             SignerConfig { name: (*name).to_owned(), key_file }
         });
-        Signers::read(&config.collect::<Vec<_>>())
+        Signers::read(&config.collect::<Vec<_>>()).map_err(|faults| faults.join("\n"))
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout_at;
 use tribunal_push::{EmbeddedImage, EmbeddedStore};
+use tribunal_replica::StoreProgress;
 use tribunal_service::{ConsumerStatus, LogApi, Registration, StateRows, StoreState, WebhookStatus};
 use tribunal_service::{LogPage, LogQuery, ServiceError, ServiceFuture, StoredRow};
-use tribunal_types::{LogId, Lsn, NamespaceId, ReadLimit, StoreId, limits};
+use tribunal_types::{Epoch, LogId, Lsn, NamespaceId, ReadLimit, RecordBatch, StoreId, limits};
 
 use crate::readers::image_permits::ImagePermit;
 use crate::service::NodeService;
@@ -32,7 +33,8 @@ impl NodeService {
             heads.borrow_and_update();
             // Before the read: then no record follows the last one read.
             let ending = *ended.borrow();
-            let head = progress.store(query.store).ok_or_else(unknown)?.head;
+            // Read together, and before the records: the epoch must not be later than what they include.
+            let StoreProgress { head, complete, .. } = progress.store(query.store).ok_or_else(unknown)?;
             // Held until the page is returned, but not while this waits for records.
             let is_near = self.records.is_near(query.store, query.after);
             let permit = if is_near { None } else { self.rows.long_reads.permit().await };
@@ -48,13 +50,14 @@ impl NodeService {
                 continue;
             }
             if query.after > head && (ending || Instant::now() >= deadline) {
-                return Err(beyond_head("?after", query.after, head));
+                return Err(beyond_head(query.after_place, query.after, head));
             }
             if !records.records.is_empty() || ending || Instant::now() >= deadline {
                 let oldest = self.records.oldest(query.store);
                 let ending = ending && next >= head;
                 let log = self.records.log_id();
-                return Ok(LogPage { log, next, head, durable_upto: head, oldest, records, ending });
+                let epoch = epoch_at(next, &records, head, complete);
+                return Ok(LogPage { log, next, epoch, head, durable_upto: head, oldest, records, ending });
             }
             drop(permit);
             tokio::select! {
@@ -164,6 +167,16 @@ impl StateRows for Rows {
             Ok(rows.into_iter().map(|row| StoredRow { key: row.key, value: row.value, version: row.version }).collect())
         })
     }
+}
+
+/// Returns an epoch up to which every commit is at `next` or before, given the last records that were read. `complete` is
+/// the last complete epoch of a log that ended at `head`.
+fn epoch_at(next: Lsn, records: &RecordBatch, head: Lsn, complete: Epoch) -> Epoch {
+    if next >= head {
+        return complete;
+    }
+    // Further records of the last one's epoch may follow.
+    records.records.last().map_or(Epoch(0), |last| last.epoch.prev())
 }
 
 pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError {

@@ -29,12 +29,11 @@ impl NodeService {
         let push = self.pushes.status(store);
         let progress = self.shared.progress.store(store).unwrap_or_default();
         let pusher = self.pusher(store);
-        let head = self.head(store);
+        let head = watermarks.head;
         let detachment = self.stores.detached(store);
         let state = if detachment.is_some() { PushState::Detached } else { push.state };
         let mut status = StoreStatus {
             pushed_by: pusher,
-            head,
             acked: progress.acked,
             rows: progress.rows,
             stored_bytes: self.pushes.stored_bytes_of_store(store),

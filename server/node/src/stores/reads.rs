@@ -92,7 +92,7 @@ impl RowReader {
 
     /// Reads rows and ranges of `stores`, which the query names; `None` if that takes the disk and must not.
     fn look(&self, query: &ReadQuery, stores: &[StoreId], depth: Depth) -> Result<Option<ReadAnswer>, ServiceError> {
-        let opened = stores.iter().map(|store| self.open(*store)).collect::<Result<Vec<_>, _>>()?;
+        let opened = stores.iter().map(|store| self.open(*store, query)).collect::<Result<Vec<_>, _>>()?;
         let mut applied = Epoch(0);
         let views = match &opened[..] {
             [] => Vec::new(),
@@ -131,16 +131,16 @@ impl RowReader {
         Ok(Some(answer))
     }
 
-    /// Checks that a store can be read here, now or once it is open.
+    /// Checks that a store of a query can be read here, now or once it is open.
     ///
     /// # Errors
     /// If it is not embedded, or differs from its log.
-    pub fn check(&self, store: StoreId) -> Result<(), ServiceError> {
-        let open = self.open(store);
+    pub fn check(&self, store: StoreId, query: &ReadQuery) -> Result<(), ServiceError> {
+        let open = self.open(store, query);
         if is_lagging(&open) { Ok(()) } else { open.map(drop) }
     }
 
-    fn open(&self, store: StoreId) -> Result<Arc<EmbeddedStore>, ServiceError> {
+    fn open(&self, store: StoreId, query: &ReadQuery) -> Result<Arc<EmbeddedStore>, ServiceError> {
         let closed = || {
             let reason = self.pushes.closed_because(store)?;
             Some(ServiceError::Unavailable { detail: cannot_read(&reason) })
@@ -152,7 +152,7 @@ impl RowReader {
             None if self.pushes.is_embedded(store) => lagging(),
             None => ServiceError::ClientMistake {
                 code: "store_not_embedded",
-                pointer: String::new(),
+                pointer: query.place_of(store),
                 detail: format!(
                     "only stores with the `kv` adaptor can be read here, and `{}` has another one or none; read other stores from their \
                      own storage, or from a copy that follows the log",

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use tribunal_core::control::Effect;
 use tribunal_core::control::stores::Declaration;
-use tribunal_replica::Imported;
+use tribunal_replica::{Imported, StoreProgress};
 use tribunal_service::{
     Catalog, Declared, Freshness, PushState, ReadAnswer, ReadQuery, ServiceError, ServiceFuture as Reply, SkipRequest,
     StoreApi, StoreStatus, Watermarks,
 };
-use tribunal_types::{ControlChange, Epoch, Existence, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, StoreSpec};
+use tribunal_types::{ControlChange, Existence, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, StoreSpec};
 
 use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, refused, stopping};
@@ -160,13 +160,12 @@ impl NodeService {
         ServiceError::StoreLagging { store, retry_after_ms }
     }
 
-    /// Returns a store's applied epoch, if known: after a start, once the storage has reported it. Until then nothing
-    /// can be claimed, and 0 would be a step back.
-    pub(crate) fn reported(&self, store: StoreId) -> Result<Epoch, ServiceError> {
+    /// Returns a store's progress, if its applied epoch is known: after a start, once the storage has reported it. Until
+    /// then nothing can be claimed, and 0 would be a step back.
+    pub(crate) fn reported(&self, store: StoreId) -> Result<StoreProgress, ServiceError> {
         match self.shared.progress.store(store) {
             Some(progress) if !progress.reported => Err(self.lagging(store, UNREPORTED_RETRY_MS)),
-            Some(progress) => Ok(progress.applied),
-            None => Ok(Epoch(0)),
+            progress => Ok(progress.unwrap_or_default()),
         }
     }
 
@@ -190,10 +189,11 @@ impl NodeService {
     }
 
     pub(crate) fn watermarks_of(&self, store: StoreId) -> Result<Watermarks, ServiceError> {
+        // Read first: the end of the log must not be older.
         let last = self.shared.progress.last();
         let progress =
             self.shared.progress.store(store).ok_or_else(|| ServiceError::NotFound { what: "the store".into() })?;
-        Ok(Watermarks { committed: last, durable: last, applied: progress.applied })
+        Ok(Watermarks { committed: last, durable: last, applied: progress.applied, head: progress.head })
     }
 }
 
@@ -246,7 +246,7 @@ impl StoreApi for NodeService {
             let mut stores = Vec::new();
             if freshness.fresh || freshness.session.is_some() {
                 stores = query.stores();
-                stores.iter().try_for_each(|store| self.rows.check(*store))?;
+                stores.iter().try_for_each(|store| self.rows.check(*store, &query))?;
             }
             let deadline = self.until_fresh(&stores, freshness).await?;
             let read = self.rows.read_by(&query, deadline).await?;

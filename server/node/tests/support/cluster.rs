@@ -182,6 +182,18 @@ impl Cluster {
         assert!(changed.status.success(), "{}", String::from_utf8_lossy(&changed.stderr));
     }
 
+    /// Runs `cluster recover` for a node; returns whether it succeeded, and what it printed.
+    pub fn recover(&self, id: u16, flags: &[&str]) -> (bool, String) {
+        let run = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+            .args(["cluster", "recover", "--config"])
+            .arg(self.node_dir(id).join("tribunal.toml"))
+            .args(flags)
+            .output()
+            .expect("it runs");
+        let success = run.status.success();
+        (success, String::from_utf8_lossy(if success { &run.stdout } else { &run.stderr }).into())
+    }
+
     /// Returns the command that runs a node.
     pub fn command(&self, id: u16) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));

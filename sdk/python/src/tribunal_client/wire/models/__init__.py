@@ -9,6 +9,7 @@ from .batch_txn import BatchTxn
 from .batch_txn_snapshots import BatchTxnSnapshots
 from .begin_request import BeginRequest
 from .begin_response import BeginResponse
+from .begin_response_lsn import BeginResponseLsn
 from .begin_response_snapshots import BeginResponseSnapshots
 from .commit_request import CommitRequest
 from .commit_request_snapshots import CommitRequestSnapshots
@@ -70,6 +71,7 @@ __all__ = (
     "BatchTxnSnapshots",
     "BeginRequest",
     "BeginResponse",
+    "BeginResponseLsn",
     "BeginResponseSnapshots",
     "CommitRequest",
     "CommitRequestSnapshots",

@@ -9,6 +9,7 @@ from attrs import field as _attrs_field
 from ..types import UNSET, Unset
 
 if TYPE_CHECKING:
+    from ..models.begin_response_lsn import BeginResponseLsn
     from ..models.begin_response_snapshots import BeginResponseSnapshots
     from ..models.read_range import ReadRange
     from ..models.read_row import ReadRow
@@ -33,6 +34,14 @@ class BeginResponse:
             {'kv': '8841'}.
         txn_id (str): The transaction's id, a UUIDv7 and its idempotency key. Example:
             0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a.
+        log (str | Unset): The log that these positions refer to, as in a page of the log: if an engine has its rows
+            from another log, it must not read
+            them, because the service's log has been salvaged, restored or replaced since. Example:
+            8f14e45fceea167a5a36dedd4bea2543.
+        lsn (BeginResponseLsn | Unset): For each store, a position of its log: every commit up to the store's snapshot
+            is there or before. An engine that keeps the
+            rows of a store itself applies the log up to here before it reads them. Earlier releases do not return it.
+            Example: {'kv': '120'}.
         ranges (list[ReadRange] | Unset): The ranges, in the order of the request; absent if it has no `ranges`.
         rows (list[ReadRow] | Unset): The rows of `read`, in the order of the request; absent if it has no `read`.
     """
@@ -42,6 +51,8 @@ class BeginResponse:
     session: str
     snapshots: BeginResponseSnapshots
     txn_id: str
+    log: str | Unset = UNSET
+    lsn: BeginResponseLsn | Unset = UNSET
     ranges: list[ReadRange] | Unset = UNSET
     rows: list[ReadRow] | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
@@ -56,6 +67,12 @@ class BeginResponse:
         snapshots = self.snapshots.to_dict()
 
         txn_id = self.txn_id
+
+        log = self.log
+
+        lsn: dict[str, Any] | Unset = UNSET
+        if not isinstance(self.lsn, Unset):
+            lsn = self.lsn.to_dict()
 
         ranges: list[dict[str, Any]] | Unset = UNSET
         if not isinstance(self.ranges, Unset):
@@ -82,6 +99,10 @@ class BeginResponse:
                 "txn_id": txn_id,
             }
         )
+        if log is not UNSET:
+            field_dict["log"] = log
+        if lsn is not UNSET:
+            field_dict["lsn"] = lsn
         if ranges is not UNSET:
             field_dict["ranges"] = ranges
         if rows is not UNSET:
@@ -91,6 +112,7 @@ class BeginResponse:
 
     @classmethod
     def from_dict(cls: type[T], src_dict: Mapping[str, Any]) -> T:
+        from ..models.begin_response_lsn import BeginResponseLsn  # noqa: PLC0415
         from ..models.begin_response_snapshots import BeginResponseSnapshots  # noqa: PLC0415
         from ..models.read_range import ReadRange  # noqa: PLC0415
         from ..models.read_row import ReadRow  # noqa: PLC0415
@@ -105,6 +127,15 @@ class BeginResponse:
         snapshots = BeginResponseSnapshots.from_dict(d.pop("snapshots"))
 
         txn_id = d.pop("txn_id")
+
+        log = d.pop("log", UNSET)
+
+        _lsn = d.pop("lsn", UNSET)
+        lsn: BeginResponseLsn | Unset
+        if isinstance(_lsn, Unset):
+            lsn = UNSET
+        else:
+            lsn = BeginResponseLsn.from_dict(_lsn)
 
         _ranges = d.pop("ranges", UNSET)
         ranges: list[ReadRange] | Unset = UNSET
@@ -130,6 +161,8 @@ class BeginResponse:
             session=session,
             snapshots=snapshots,
             txn_id=txn_id,
+            log=log,
+            lsn=lsn,
             ranges=ranges,
             rows=rows,
         )

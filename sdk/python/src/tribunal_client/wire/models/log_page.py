@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..types import UNSET, Unset
+
 if TYPE_CHECKING:
     from ..models.log_record import LogRecord
 
@@ -25,6 +27,11 @@ class LogPage:
         next_ (str): What to pass as `after` for the following page. Example: 120.
         oldest (str): Oldest position that is retained. Example: 1.
         records (list[LogRecord]): The records, dense in `lsn`; empty if there is none after `after` yet.
+        epoch (str | Unset): Every commit of this epoch and of earlier ones is at `next` or before: a copy that has
+            applied the log up to `next` has
+            everything that a snapshot of this epoch, or of an earlier one, includes. A lower bound, which may be less than
+            in an earlier
+            response. Earlier releases do not return it. Example: 8842.
     """
 
     durable_upto: str
@@ -33,6 +40,7 @@ class LogPage:
     next_: str
     oldest: str
     records: list[LogRecord]
+    epoch: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -51,6 +59,8 @@ class LogPage:
             records_item = records_item_data.to_dict()
             records.append(records_item)
 
+        epoch = self.epoch
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -63,6 +73,8 @@ class LogPage:
                 "records": records,
             }
         )
+        if epoch is not UNSET:
+            field_dict["epoch"] = epoch
 
         return field_dict
 
@@ -88,6 +100,8 @@ class LogPage:
 
             records.append(records_item)
 
+        epoch = d.pop("epoch", UNSET)
+
         log_page = cls(
             durable_upto=durable_upto,
             head_lsn=head_lsn,
@@ -95,6 +109,7 @@ class LogPage:
             next_=next_,
             oldest=oldest,
             records=records,
+            epoch=epoch,
         )
 
         log_page.additional_properties = d

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..types import UNSET, Unset
+
 T = TypeVar("T", bound="Snapshot")
 
 
@@ -19,12 +21,18 @@ class Snapshot:
         committed (str): Last epoch that has been decided. Example: 8842.
         durable (str): Last epoch that is durable. Example: 8842.
         store (str): The store. Example: kv.
+        head_lsn (str | Unset): Last position of its log: every commit up to the epoch `committed` is there or before.
+            Example: 120.
+        log (str | Unset): The log that `head_lsn` refers to. A salvage or a restored backup may replace it. Example:
+            8f14e45fceea167a5a36dedd4bea2543.
     """
 
     applied: str
     committed: str
     durable: str
     store: str
+    head_lsn: str | Unset = UNSET
+    log: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -36,6 +44,10 @@ class Snapshot:
 
         store = self.store
 
+        head_lsn = self.head_lsn
+
+        log = self.log
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -46,6 +58,10 @@ class Snapshot:
                 "store": store,
             }
         )
+        if head_lsn is not UNSET:
+            field_dict["head_lsn"] = head_lsn
+        if log is not UNSET:
+            field_dict["log"] = log
 
         return field_dict
 
@@ -60,11 +76,17 @@ class Snapshot:
 
         store = d.pop("store")
 
+        head_lsn = d.pop("head_lsn", UNSET)
+
+        log = d.pop("log", UNSET)
+
         snapshot = cls(
             applied=applied,
             committed=committed,
             durable=durable,
             store=store,
+            head_lsn=head_lsn,
+            log=log,
         )
 
         snapshot.additional_properties = d

@@ -31,13 +31,16 @@ class StoreInfo:
             engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not
             checked,
             and `add` aborts.
-        head_lsn (str): Last position of its log. Example: 120.
+        head_lsn (str): Last position of its log: every commit up to the epoch `committed` is there or before. Example:
+            120.
         multi_version (bool): The engine itself reads this store at the snapshot of Begin (multi-version storage).
         push (StorePush): The push to a store's storage.
         store (str): Its name. Example: kv.
         transactional (bool): Always `true`: the adaptor moves its watermark in the same transaction as the rows.
         adaptor (str | Unset): Its LogAdaptor; absent for a log-only store. Example: kv.
         adaptor_config (StoreInfoAdaptorConfig | Unset): The adaptor's configuration.
+        log (str | Unset): The log that all positions refer to. A salvage or a restored backup may replace it. Example:
+            8f14e45fceea167a5a36dedd4bea2543.
         namespace (str | Unset): Its namespace. Only in responses for operators of the service, which list the stores of
             several namespaces. Example: shop.
         rows (str | Unset): Number of rows; absent if the store is `declared`, because only its engine knows. Example:
@@ -58,6 +61,7 @@ class StoreInfo:
     transactional: bool
     adaptor: str | Unset = UNSET
     adaptor_config: StoreInfoAdaptorConfig | Unset = UNSET
+    log: str | Unset = UNSET
     namespace: str | Unset = UNSET
     rows: str | Unset = UNSET
     stored_bytes: str | Unset = UNSET
@@ -90,6 +94,8 @@ class StoreInfo:
         if not isinstance(self.adaptor_config, Unset):
             adaptor_config = self.adaptor_config.to_dict()
 
+        log = self.log
+
         namespace = self.namespace
 
         rows = self.rows
@@ -116,6 +122,8 @@ class StoreInfo:
             field_dict["adaptor"] = adaptor
         if adaptor_config is not UNSET:
             field_dict["adaptor_config"] = adaptor_config
+        if log is not UNSET:
+            field_dict["log"] = log
         if namespace is not UNSET:
             field_dict["namespace"] = namespace
         if rows is not UNSET:
@@ -160,6 +168,8 @@ class StoreInfo:
         else:
             adaptor_config = StoreInfoAdaptorConfig.from_dict(_adaptor_config)
 
+        log = d.pop("log", UNSET)
+
         namespace = d.pop("namespace", UNSET)
 
         rows = d.pop("rows", UNSET)
@@ -179,6 +189,7 @@ class StoreInfo:
             transactional=transactional,
             adaptor=adaptor,
             adaptor_config=adaptor_config,
+            log=log,
             namespace=namespace,
             rows=rows,
             stored_bytes=stored_bytes,

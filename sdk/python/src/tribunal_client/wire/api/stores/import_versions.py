@@ -80,9 +80,9 @@ def sync_detailed(
     body: File,
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
-    overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
-    they have no rows but
+    overwritten, and a row
+    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
+    0. Embedded stores are refused, because they have no rows but
     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
     exist.
 
@@ -117,9 +117,9 @@ def sync(
     body: File,
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
-    overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
-    they have no rows but
+    overwritten, and a row
+    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
+    0. Embedded stores are refused, because they have no rows but
     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
     exist.
 
@@ -149,9 +149,9 @@ async def asyncio_detailed(
     body: File,
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
-    overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
-    they have no rows but
+    overwritten, and a row
+    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
+    0. Embedded stores are refused, because they have no rows but
     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
     exist.
 
@@ -184,9 +184,9 @@ async def asyncio(
     body: File,
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
-    overwritten. The JSON
-    pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because
-    they have no rows but
+    overwritten, and a row
+    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
+    0. Embedded stores are refused, because they have no rows but
     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
     exist.
 

@@ -76,11 +76,13 @@ def sync_detailed(
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
 
-     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
-    that way is not taken away
-    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
-    `multi_version` needs that field,
-    `true` or `false`.
+     The same declaration again changes nothing. Another one replaces the one before: what it leaves out
+    has its default. Only what
+    would be lost that way is not taken away by leaving it out: a store that has an adaptor needs
+    `adaptor` or `log_only`, one with
+    `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs
+    that field. Everything can be
+    changed, except `existence` once the store has records or rows.
 
     A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
@@ -121,11 +123,13 @@ def sync(
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.
 
-     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
-    that way is not taken away
-    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
-    `multi_version` needs that field,
-    `true` or `false`.
+     The same declaration again changes nothing. Another one replaces the one before: what it leaves out
+    has its default. Only what
+    would be lost that way is not taken away by leaving it out: a store that has an adaptor needs
+    `adaptor` or `log_only`, one with
+    `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs
+    that field. Everything can be
+    changed, except `existence` once the store has records or rows.
 
     A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
@@ -161,11 +165,13 @@ async def asyncio_detailed(
 ) -> Response[Problem | StoreInfo]:
     """Declares a store, or changes one of the same name.
 
-     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
-    that way is not taken away
-    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
-    `multi_version` needs that field,
-    `true` or `false`.
+     The same declaration again changes nothing. Another one replaces the one before: what it leaves out
+    has its default. Only what
+    would be lost that way is not taken away by leaving it out: a store that has an adaptor needs
+    `adaptor` or `log_only`, one with
+    `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs
+    that field. Everything can be
+    changed, except `existence` once the store has records or rows.
 
     A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the
@@ -204,11 +210,13 @@ async def asyncio(
 ) -> Problem | StoreInfo | None:
     """Declares a store, or changes one of the same name.
 
-     A declaration replaces the one before: what it leaves out has its default. Only what would be lost
-    that way is not taken away
-    by leaving it out: a store that has an adaptor needs `adaptor` or `log_only`, and one with
-    `multi_version` needs that field,
-    `true` or `false`.
+     The same declaration again changes nothing. Another one replaces the one before: what it leaves out
+    has its default. Only what
+    would be lost that way is not taken away by leaving it out: a store that has an adaptor needs
+    `adaptor` or `log_only`, one with
+    `multi_version` needs that field, `true` or `false`, and one whose `existence` is `declared` needs
+    that field. Everything can be
+    changed, except `existence` once the store has records or rows.
 
     A store cannot be deleted: its name, its log positions and its row versions are part of the
     replicated state. Delete the

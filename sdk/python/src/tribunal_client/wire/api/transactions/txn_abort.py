@@ -30,10 +30,35 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_200
 
+    if response.status_code == 400:
+        response_400 = Problem.from_dict(response.json())
+
+        return response_400
+
+    if response.status_code == 409:
+        response_409 = Problem.from_dict(response.json())
+
+        return response_409
+
+    if response.status_code == 413:
+        response_413 = Problem.from_dict(response.json())
+
+        return response_413
+
+    if response.status_code == 415:
+        response_415 = Problem.from_dict(response.json())
+
+        return response_415
+
     if response.status_code == 422:
         response_422 = Problem.from_dict(response.json())
 
         return response_422
+
+    if response.status_code == 429:
+        response_429 = Problem.from_dict(response.json())
+
+        return response_429
 
     if response.status_code == 503:
         response_503 = Problem.from_dict(response.json())
@@ -66,9 +91,11 @@ def sync_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
-    no commit with
-    writes is executed under this id.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be
+    `committed`. From then
+    on, no commit with writes is executed under this id.
+
+     The request has no body, or an empty object.
 
     Args:
         txn_id (str):
@@ -97,9 +124,11 @@ def sync(
     *,
     client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
-    no commit with
-    writes is executed under this id.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be
+    `committed`. From then
+    on, no commit with writes is executed under this id.
+
+     The request has no body, or an empty object.
 
     Args:
         txn_id (str):
@@ -123,9 +152,11 @@ async def asyncio_detailed(
     *,
     client: AuthenticatedClient,
 ) -> Response[Problem | TxnOutcome]:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
-    no commit with
-    writes is executed under this id.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be
+    `committed`. From then
+    on, no commit with writes is executed under this id.
+
+     The request has no body, or an empty object.
 
     Args:
         txn_id (str):
@@ -152,9 +183,11 @@ async def asyncio(
     *,
     client: AuthenticatedClient,
 ) -> Problem | TxnOutcome | None:
-    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before. From then on,
-    no commit with
-    writes is executed under this id.
+    """Aborts a transaction. Returns its verdict: `client_abort`, or what was decided before, which may be
+    `committed`. From then
+    on, no commit with writes is executed under this id.
+
+     The request has no body, or an empty object.
 
     Args:
         txn_id (str):
