@@ -291,7 +291,8 @@ static bool starts_with(const log_adaptor_string_t *text, const char *word) {
 }
 
 void exports_tribunal_plugin_adaptor_classify(reply *answer, exports_tribunal_plugin_adaptor_ack_t *ret) {
-  static const char *const passing[] = {"BUSY", "LOADING", "OOM", "READONLY"};
+  static const char *const passing[] = {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF",
+                                        "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"};
   const resp_value *found = only(answer);
   ret->tag = EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_ACK_FATAL;
   if (found && found->tag == EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_RESP_VALUE_TEXT && found->val.text.len == 2 &&

@@ -18,6 +18,11 @@ end
 redis.call('SET', KEYS[1], ARGV[2])
 return redis.status_reply('OK')`;
 
+// Errors of Redis that pass without an operator: the host sends the request again.
+const PASSING = [
+  'BUSY', 'CLUSTERDOWN', 'LOADING', 'MASTERDOWN', 'MISCONF', 'NOREPLICAS', 'OOM', 'READONLY', 'TRYAGAIN',
+];
+
 const encoder = new TextEncoder();
 const bytesOf = (text) => encoder.encode(text);
 const textOf = (bytes) => new TextDecoder().decode(bytes);
@@ -166,7 +171,7 @@ export const adaptor = {
     const error = found.tag === 'error' ? found.val : '';
     // The script returns `MOVED` if the watermark is not where it was expected.
     if (error.startsWith('MOVED ')) return { tag: 'moved', val: error };
-    if (['BUSY', 'LOADING', 'OOM', 'READONLY'].some((word) => error.startsWith(word))) return { tag: 'retry', val: error };
+    if (PASSING.some((word) => error.startsWith(word))) return { tag: 'retry', val: error };
     return { tag: 'fatal', val: shown(found) };
   },
 };

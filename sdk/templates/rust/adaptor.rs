@@ -28,6 +28,10 @@ end
 redis.call('SET', KEYS[1], ARGV[2])
 return redis.status_reply('OK')";
 
+/// Errors of Redis that pass without an operator: the host sends the request again.
+const PASSING: [&str; 9] =
+    ["BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"];
+
 /// The adaptor, with the store's configuration. A setting that is not listed here is refused: it would have no effect.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -124,7 +128,7 @@ impl Adaptor for {{Name}} {
             Some(RespValue::Text(text)) if text == b"OK" => Ack::Ok,
             // The script returns `MOVED` if the watermark is not where it was expected.
             Some(RespValue::Error(error)) if error.starts_with("MOVED ") => Ack::Moved(error.clone()),
-            Some(RespValue::Error(error)) if ["BUSY", "LOADING", "OOM", "READONLY"].iter().any(|w| error.starts_with(w)) => {
+            Some(RespValue::Error(error)) if PASSING.iter().any(|word| error.starts_with(word)) => {
                 Ack::Retry(error.clone())
             }
             other => Ack::Fatal(format!("{other:?}")),
