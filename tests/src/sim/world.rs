@@ -40,14 +40,14 @@ const END_US: u64 = 30_000_000;
 /// Bytes between two images in runs that compact logs without regard to machines that are away, and the factor by which
 /// these stay away longer.
 const FORGETS_EVERY_BYTES: u64 = 8_000;
-/// Bytes of a batch, as of a member.
+const AWAY_FACTOR: u64 = 3;
+/// Maximum bytes of a batch: those of a real member.
 const BATCH_BYTES: usize = 1024 * 1024;
-/// Of every `SMALL_BATCHES_EVERY` seeds, the one with this remainder has machines whose batches hold a few transactions, so
-/// that others wait for them in turns, and many proposals are in flight at once.
+/// Of every `SMALL_BATCHES_EVERY` seeds, the one with this remainder has machines whose batches hold a few transactions: the
+/// others wait in turns, and many proposals are in flight at once.
 const SMALL_BATCHES_EVERY: u64 = 5;
 const SMALL_BATCHES_REMAINDER: u64 = 2;
 const SMALL_BATCH_BYTES: [usize; 3] = [200, 1_000, 4_000];
-const AWAY_FACTOR: u64 = 3;
 /// Time before the end in which nothing may be written any more, microseconds.
 const IDLE_US: u64 = 3_000_000;
 /// Delay from a failed start to the next try, microseconds.

@@ -236,6 +236,7 @@ impl NodeService {
         Ok(())
     }
 }
+
 /// Logs that a key expires soon, or has expired.
 fn report_expiry(key: &Expiring) {
     let (name, namespace) = (&key.principal.name, &key.principal.namespace_name);
