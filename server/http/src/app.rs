@@ -1,26 +1,25 @@
-//! State shared by all handlers (the node, the bounds, the counters), and the builders of their responses.
+//! State shared by all handlers: the node, the options, the counters; and what every handler does with it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::BoxError;
-use axum::body::{Body, Bytes, HttpBody};
-use axum::http::header::CONTENT_TYPE;
+use axum::body::{Bytes, HttpBody};
+use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
-use axum::response::Response;
 use tokio::sync::Mutex;
 
 use tribunal_types::StoreSpec;
 use tribunal_types::limits::{BODY_BYTES_MAX, OPEN_RESPONSE_BYTES_MAX};
 
-use crate::authz::still_admitted;
-use crate::quota::{Permit, TenantQuota, Tenants};
+use crate::authz::credential::{bearer, refused, unauthenticated};
+use crate::quota::{TenantQuota, Tenants};
 use crate::request::body::{MediaType, announced, collect_within, media_type};
-use crate::request::caller::tenant;
+use crate::request::caller::{everybody, tenant};
 use crate::request::query::path_store;
 use crate::response::problem::ProblemResponse;
-use tribunal_service::{Catalog, Service, ServiceError};
+use crate::response::service_problem::refuse;
+use tribunal_service::{Catalog, Principal, Service};
 
 /// A body that took less than this arrived with its head: a revocation in between cannot be told from one after it.
 const BODY_AT_ONCE: Duration = Duration::from_millis(1);
@@ -49,31 +48,6 @@ impl Default for RouterOptions {
             access: None,
             open_bytes_max: OPEN_RESPONSE_BYTES_MAX,
         }
-    }
-}
-
-/// Marks a response that is written as its content arrives: no layer may collect or compress it.
-#[derive(Clone, Copy, Debug)]
-pub struct Streamed;
-
-/// Marks a response that is written as its content arrives, and itself checks whether its reader is still admitted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ChecksCaller;
-
-/// Size of a response before compression; it is compressed while it is sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WholeBytes(pub u64);
-
-/// Marks a response that is written while the body of its request is still being read. Holds the request's permit until
-/// all clones are dropped.
-#[derive(Clone, Debug, Default)]
-pub struct Duplex(Arc<OnceLock<Permit>>);
-
-impl Duplex {
-    /// Stores the request's permit.
-    pub fn keep(&self, permit: Permit) {
-        let kept = self.0.set(permit);
-        debug_assert!(kept.is_ok(), "a request has one place");
     }
 }
 
@@ -137,9 +111,32 @@ impl App {
         let begun = Instant::now();
         let bytes = collect_within(&parts.headers, body, self.options.body_timeout, bytes_max).await?;
         if begun.elapsed() >= BODY_AT_ONCE {
-            still_admitted(self, &parts.headers)?;
+            self.still_admits(&parts.headers)?;
         }
         Ok(bytes)
+    }
+}
+
+impl App {
+    /// Returns the caller of an open route: a caller with a valid credential gets more information. Without access
+    /// control, every caller may do everything.
+    pub(crate) fn caller_of_open_route(&self, headers: &HeaderMap) -> Option<Arc<Principal>> {
+        if self.options.access.is_none() {
+            return Some(everybody());
+        }
+        bearer(headers).ok().and_then(|token| self.service.keys.authenticate(token).ok())
+    }
+
+    /// Refuses a caller whose credential was revoked, or has expired, since its request was admitted.
+    ///
+    /// # Errors
+    /// 401.
+    pub(crate) fn still_admits(&self, headers: &HeaderMap) -> Result<(), ProblemResponse> {
+        if self.options.access.is_none() {
+            return Ok(());
+        }
+        let token = bearer(headers).map_err(unauthenticated)?;
+        self.service.keys.authenticate(token).map(drop).map_err(refused)
     }
 }
 
@@ -182,31 +179,4 @@ impl App {
         }
         Ok(lags)
     }
-}
-
-/// Returns a function that maps the node's errors to problems.
-pub fn refuse(catalog: &Catalog) -> impl FnOnce(ServiceError) -> ProblemResponse + '_ {
-    move |error| ProblemResponse::of_service(error, catalog)
-}
-
-/// Builds a JSON response.
-#[must_use]
-pub fn json_response(status: StatusCode, json: Vec<u8>) -> Response {
-    typed_response(status, "application/json", json)
-}
-
-/// Builds a response of a media type.
-#[must_use]
-pub fn typed_response(status: StatusCode, media_type: &'static str, bytes: impl Into<Body>) -> Response {
-    let mut response = Response::new(bytes.into());
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    response
-}
-
-/// Builds a response from a wire type.
-#[must_use]
-pub fn wire_response(status: StatusCode, wire: &impl serde::Serialize) -> Response {
-    // Wire types are maps with string keys and numbers that JSON can represent: they always serialise.
-    json_response(status, serde_json::to_vec(wire).unwrap_or_default())
 }

@@ -3,9 +3,8 @@
 use tribunal_types::limits::*;
 
 use crate::app::RouterOptions;
-use crate::listener::fast_path::STREAMS_PER_CONNECTION_MAX;
 use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
-use crate::listener::server::{STREAMS_MAX, ServerOptions};
+use crate::listener::options::{STREAMS_MAX, STREAMS_PER_CONNECTION_MAX, ServerOptions};
 use crate::request::read_body::{LIMIT_DEFAULT, LIMIT_MAX};
 
 /// Returns each limited quantity with its limit.

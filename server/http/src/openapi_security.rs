@@ -1,11 +1,11 @@
-//! The security section of the OpenAPI document: derived from the rules that [`crate::authz`] enforces, so that the two
+//! The security section of the OpenAPI document: derived from the rules that [`crate::authz::rules`] enforces, so that the two
 //! never differ.
 
 use axum::http::Method;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, OpenApi};
 
-use crate::authz;
+use crate::authz::rules::asks_nobody;
 
 /// The scheme's name in the document.
 const SCHEME: &str = "bearer";
@@ -26,7 +26,7 @@ pub(crate) fn describe(document: &mut OpenApi) {
             (Method::DELETE, &mut item.delete),
         ] {
             let Some(operation) = operation else { continue };
-            let asks = !authz::asks_nobody(&method, path);
+            let asks = !asks_nobody(&method, path);
             let needs = SecurityRequirement::new(SCHEME, std::iter::empty::<&str>());
             // The second requirement is for servers without access control.
             operation.security = Some(if asks { vec![needs, SecurityRequirement::default()] } else { Vec::new() });

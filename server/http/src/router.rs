@@ -10,13 +10,14 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::app::{App, RouterOptions, Streamed};
-use crate::authz;
+use crate::app::{App, RouterOptions};
+use crate::authz::admission;
 use crate::limits_table;
 use crate::near_routes::RoutePatterns;
 use crate::openapi_security;
 use crate::problem_codes;
 use crate::request::target;
+use crate::response::marks::Streamed;
 use crate::response::problem::ProblemResponse;
 use crate::response::{accepted_encodings, encoder_room};
 use crate::routes::{
@@ -157,8 +158,8 @@ pub(crate) fn router_of(app: App) -> Router {
     router = router.layer(axum::middleware::from_fn(target::check));
     router = router.fallback(move |request| no_route(patterns, request)).method_not_allowed_fallback(no_method);
     router = match app.options.access {
-        Some(_) => router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::admit)),
-        None => router.layer(axum::middleware::from_fn_with_state(app.clone(), authz::bound_responses)),
+        Some(_) => router.layer(axum::middleware::from_fn_with_state(app.clone(), admission::admit)),
+        None => router.layer(axum::middleware::from_fn_with_state(app.clone(), admission::bound_responses)),
     };
     router.with_state(app)
 }

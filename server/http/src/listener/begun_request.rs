@@ -7,12 +7,12 @@ use axum::http::{HeaderValue, Request, Version};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
 
-use crate::app::Duplex;
 use crate::counters::{self, OpenStream};
 use crate::listener::connection::{Activity, Working};
 use crate::listener::fast_path::{ConnectionContext, FastPath};
 use crate::listener::http1_head::BadHead;
 use crate::response::kept_body::keeping;
+use crate::response::marks::Duplex;
 use crate::response::pieces::{in_pieces, is_as_good_as_sent};
 
 /// A request that counts as work of its connection.

@@ -30,10 +30,10 @@ use tokio::sync::Notify;
 use tokio::time::Sleep;
 use tribunal_types::limits::{LINGER_BYTES_MAX, LINGER_MS, LINGER_STOPPING_MS};
 
+use super::connection_tenant::ConnectionTenant;
 use super::flushes::Flushes;
 use super::head_guard::HeadGuard;
 use super::http1_head::BadHead;
-use super::open_connections::ConnectionTenant;
 
 /// Bytes to read from a socket at once if hyper's buffer is smaller; hyper detects the version in a buffer of 24 bytes.
 const READ_BYTES_MIN: usize = 4096;

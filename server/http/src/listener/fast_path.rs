@@ -21,10 +21,14 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::app::{App, RouterOptions};
-use crate::authz;
+use crate::authz::admission::enter_commit;
+use crate::authz::answering::{Answering, until_taken};
+use crate::known_paths::{CONSTANT, STREAM, is_batch, is_commit, is_decided, is_read};
 use crate::listener::connection::{Activity, LongPoll};
-use crate::listener::open_connections::ConnectionTenant;
+use crate::listener::connection_tenant::ConnectionTenant;
+use crate::listener::options::STREAMS_PER_CONNECTION_MAX;
 use crate::listener::upload::Upload;
+use crate::request::body::SHORT_BYTES;
 use crate::request::caller::tenant;
 use crate::request::web_pages::HostNames;
 use crate::response::body_relay::{AbortOnDrop, relayed};
@@ -32,25 +36,9 @@ use crate::response::kept_body::keeping;
 use crate::response::problem::ProblemResponse;
 use crate::router::router_of;
 use crate::routes::commit;
+use crate::routes::stream_intake::StreamThreads;
 use tribunal_service::{Lane, Service};
 use tribunal_types::NamespaceId;
-
-/// The route that returns a constant.
-const CONSTANT: &str = "/v1/debug/constant";
-/// The route of batches.
-const BATCH: &str = "/v1/txns/batch-commit";
-/// The route of commit streams.
-pub(crate) const STREAM: &str = "/v1/txns/stream";
-/// The route that begins a transaction.
-const BEGIN: &str = "/v1/txns";
-/// Prefix of the routes of stores.
-const STORES: &str = "/v1/stores/";
-/// Bytes of a body that is parsed within about a millisecond.
-pub(crate) const SHORT_BYTES: u64 = 128 * 1024;
-
-/// Commit streams per connection. While a stream reads nothing, bytes of its body fill the HTTP/2 windows, and the
-/// connection's window is shared by all its requests.
-pub(crate) const STREAMS_PER_CONNECTION_MAX: usize = 3;
 
 /// The parts of a connection that its requests need.
 #[derive(Clone, Debug)]
@@ -70,15 +58,6 @@ impl Default for ConnectionContext {
         let streams = Arc::new(Semaphore::new(STREAMS_PER_CONNECTION_MAX));
         ConnectionContext { lane: None, tenant: ConnectionTenant::default(), activity: Arc::default(), streams }
     }
-}
-
-/// The threads of a commit stream: its connection's lane, except for long work.
-#[derive(Clone, Debug)]
-pub(crate) struct StreamThreads {
-    /// The lane.
-    pub lane: Option<Lane>,
-    /// The work-sharing threads.
-    pub shared: Handle,
 }
 
 /// All routes, and the shortcut for commits.
@@ -130,18 +109,18 @@ impl FastPath {
                     connection.tenant.set(NamespaceId(0));
                     None
                 }
-                Some(_) => match authz::enter_commit(&self.app, &mut parts).await {
+                Some(_) => match enter_commit(&self.app, &mut parts).await {
                     Ok(permit) => {
                         connection.tenant.set(tenant(&parts));
-                        Some(authz::Answering::new(permit, &self.app.service))
+                        Some(Answering::new(permit, Some(&self.app.service)))
                     }
                     Err(response) => return response,
                 },
             };
             let decided = commit::decide(&self.app, &parts, body, connection.lane).await;
             let response = decided.unwrap_or_else(IntoResponse::into_response);
-            return match answering.and_then(authz::Answering::answered) {
-                Some(permit) => authz::until_taken(response, permit),
+            return match answering.and_then(Answering::answered) {
+                Some(permit) => until_taken(response, permit),
                 None => response,
             };
         }
@@ -228,50 +207,4 @@ impl FastPath {
 /// Returns whether a body is parsed quickly. A body of unknown length may have any size.
 fn is_short(body: &impl HttpBody) -> bool {
     body.size_hint().upper().is_some_and(|bytes| bytes <= SHORT_BYTES)
-}
-
-fn is_batch<B>(request: &Request<B>) -> bool {
-    request.method() == Method::POST && request.uri().path() == BATCH
-}
-
-/// Returns whether a request decides transactions, which must be assumed once it may have been proposed.
-fn is_decided<B>(request: &Request<B>) -> bool {
-    let path = request.uri().path();
-    request.method() == Method::POST && path.starts_with("/v1/txns/") && !path.ends_with("/validate")
-}
-
-/// Returns whether a request is a Begin or a read of rows by key: most are answered from memory, and the node moves the
-/// rest to other threads.
-fn is_read<B>(request: &Request<B>) -> bool {
-    let path = request.uri().path();
-    match *request.method() {
-        Method::POST => path == BEGIN || path.starts_with(STORES) && path.ends_with("/rows/read"),
-        Method::GET => path.strip_prefix(STORES).is_some_and(|rest| rest.contains("/rows/")),
-        _ => false,
-    }
-}
-
-/// Returns whether a path is `/v1/txns/{txn_id}/commit`; the handler validates the id.
-fn is_commit(path: &str) -> bool {
-    let id = path.strip_prefix("/v1/txns/").and_then(|rest| rest.strip_suffix("/commit"));
-    id.is_some_and(|id| id.len() == 36 && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_plain_commits_take_the_fast_path() {
-        assert!(is_commit("/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/commit"));
-        for path in [
-            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a/abort",
-            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5/commit",
-            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b%61/commit",
-            "/v1/txns/0193a5b0-7a3e-7c11-8a52-3f0e1d2c/5a/commit",
-            "/v1/txns/batch-commit",
-        ] {
-            assert!(!is_commit(path), "{path}");
-        }
-    }
 }

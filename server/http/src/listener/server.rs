@@ -20,15 +20,14 @@ use tribunal_service::Lane;
 use crate::counters;
 use crate::listener::begun_request::BegunRequest;
 use crate::listener::connection::{Activity, WatchedIo};
-use crate::listener::fast_path::{ConnectionContext, FastPath, STREAMS_PER_CONNECTION_MAX};
+use crate::listener::fast_path::{ConnectionContext, FastPath};
 use crate::listener::http1_head::{FIELDS_MAX, HEAD_BYTES_MAX};
 use crate::listener::lanes::{Lanes, Seat};
 use crate::listener::open_connections::OpenConnections;
+use crate::listener::options::{STREAMS_MAX, STREAMS_PER_CONNECTION_MAX, ServerOptions};
 use crate::listener::tls::Socket;
 use crate::listener::unread::StreamExecutor;
 
-/// Concurrent streams of one HTTP/2 connection.
-pub(crate) const STREAMS_MAX: u32 = 256;
 /// Bytes that a client may send of one body, and of all bodies of a connection, before they are read.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
@@ -44,31 +43,6 @@ const BACKLOG: u32 = 4096;
 const EVICTION_INTERVAL: Duration = Duration::from_millis(50);
 /// Delay when the process is out of file descriptors.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
-
-/// Bounds of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerOptions {
-    /// Time from the first byte of a head to its last byte.
-    pub header_timeout: Duration,
-    /// Time between requests, and until a client takes a part of a response.
-    pub idle_timeout: Duration,
-    /// Connections served at the same time. For a further one, an idle one is closed; if none is idle, it waits in the
-    /// listener's backlog.
-    pub connections_max: usize,
-    /// Time that requests may still take once a shutdown has begun.
-    pub grace: Duration,
-}
-
-impl Default for ServerOptions {
-    fn default() -> Self {
-        ServerOptions {
-            header_timeout: Duration::from_secs(10),
-            idle_timeout: Duration::from_secs(75),
-            connections_max: 16_384,
-            grace: Duration::from_secs(10),
-        }
-    }
-}
 
 /// States of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

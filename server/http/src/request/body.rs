@@ -14,6 +14,9 @@ use tribunal_types::limits::BODY_BYTES_MAX;
 use crate::response::field_error::{Code, SyntaxError};
 use crate::response::problem::ProblemResponse;
 
+/// Bytes of a body that is parsed within about a millisecond.
+pub(crate) const SHORT_BYTES: u64 = 128 * 1024;
+
 /// The type of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MediaType {

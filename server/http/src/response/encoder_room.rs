@@ -11,8 +11,8 @@ use axum::http::header::ACCEPT_ENCODING;
 use axum::middleware::Next;
 use axum::response::Response;
 
-use crate::app::{Streamed, WholeBytes};
 use crate::quota::{Reserved, Room};
+use crate::response::marks::{Streamed, WholeBytes};
 
 /// Size from which a response is compressed, if the client accepts that.
 pub(crate) const COMPRESSED_BYTES_MIN: u64 = 1024;

@@ -15,6 +15,11 @@ const IN_FLIGHT_RETRY_MS: u64 = 50;
 /// Retry delay for a store whose push has stopped: an operator has to act first.
 const STOPPED_RETRY_MS: u64 = 1_000;
 
+/// Returns a function that maps the node's errors to problems.
+pub fn refuse(catalog: &Catalog) -> impl FnOnce(ServiceError) -> ProblemResponse + '_ {
+    move |error| ProblemResponse::of_service(error, catalog)
+}
+
 impl ProblemResponse {
     /// Builds the problem for an error of the node.
     #[must_use]

@@ -11,16 +11,18 @@ use tribunal_api::{BatchCommitRequest, BatchCommitResponse, Problem};
 use tribunal_types::limits::TXNS_PER_REQUEST_MAX;
 use tribunal_types::{TxnId, TxnRequest};
 
-use crate::app::{App, json_response, refuse, typed_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::{CallerContext, caller};
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, document};
 use crate::request::plain_commit::{commit_document, plain_commit};
 use crate::request::plain_json::{PlainJson, once};
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
+use crate::response::content::{json_response, typed_response};
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, item_decision, refused};
+use crate::response::service_problem::refuse;
 use crate::routes::commit::{TRACEPARENT, traceparent_value};
 use tribunal_service::{AckMode, Catalog, Decided, ServiceError};
 

@@ -10,16 +10,18 @@ use tribunal_api::{BeginRequest, BeginResponse, Problem};
 use tribunal_types::limits::{ID_WINDOW_MS, STORES_PER_TXN_MAX};
 use tribunal_types::{Epoch, NamespaceId, StoreId, TxnId};
 
-use crate::app::{App, json_response, refuse};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::freshness::{FreshnessField, default_freshness, freshness_field};
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
 use crate::request::read_body::{ReadDraft, ReadItems, ReadList};
 use crate::request::txn_body::{no_such_store, shown};
+use crate::response::content::json_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, session_token};
+use crate::response::service_problem::refuse;
 use crate::routes::rows::write_read;
 use tribunal_service::{Begin, Catalog, ReadQuery, Session};
 

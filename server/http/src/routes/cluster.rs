@@ -10,12 +10,14 @@ use tribunal_service::{ClusterView, MemberStage, PushView, ServiceError};
 use tribunal_types::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX};
 use tribunal_types::{Digest, Epoch, NodeId};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::json::{Fields, ObjectSeed, document, scalar};
 use crate::request::query::{Query, segment};
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
+use crate::response::service_problem::refuse;
 
 /// Returns the nodes of the cluster as this one sees them: who is connected, who leads whose log, how far it has
 /// decided, which node pushes to which storage and to which webhook.

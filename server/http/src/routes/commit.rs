@@ -9,7 +9,7 @@ use axum::response::Response;
 use tribunal_api::{CommitRequest, Problem, TxnOutcome};
 use tribunal_types::{TxnId, Verdict};
 
-use crate::app::{App, json_response, refuse};
+use crate::app::App;
 use crate::request::body::{MediaType, collect, utf8};
 use crate::request::caller::{caller, tenant};
 use crate::request::no_fields::no_fields;
@@ -17,9 +17,11 @@ use crate::request::plain_commit::commit_document;
 use crate::request::query::path_txn_id;
 use crate::request::target::no_parameters;
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
+use crate::response::content::json_response;
 use crate::response::field_error::Path;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, decision, judgement, server_timing, verdict_word};
+use crate::response::service_problem::refuse;
 use tribunal_service::{Catalog, Decided, DryRun, Lane};
 
 /// Header that repeats `status`, for gateways and load tests that do not read bodies.

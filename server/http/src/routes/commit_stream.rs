@@ -28,18 +28,18 @@ use tribunal_types::limits::{
     BODY_BYTES_MAX, LINGER_BYTES_MAX, LINGER_MS, LINGER_STOPPING_MS, STREAM_BYTES_MAX, STREAM_COMMITS_MAX,
 };
 
-use crate::app::{App, Duplex, RouterOptions};
-use crate::authz::still_admitted;
-use crate::listener::fast_path::{SHORT_BYTES, StreamThreads};
+use crate::app::{App, RouterOptions};
 use crate::quota::Permit;
+use crate::request::body::SHORT_BYTES;
 use crate::request::body::{MediaType, media_type, root_cause};
 use crate::request::caller::caller;
 use crate::request::content_negotiation::Form;
 use crate::request::lines::{Line, LineReader};
+use crate::response::content::streamed;
+use crate::response::marks::Duplex;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, item_decision, refused};
-use crate::routes::log_stream::streamed;
-use crate::routes::stream_intake::{Answers, Intake, Port, Submission, is_long, parse};
+use crate::routes::stream_intake::{Answers, Intake, Port, StreamThreads, Submission, is_long, parse};
 
 /// Maximum age of the last check that the caller may commit.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -328,7 +328,7 @@ impl CommitStream {
         }
         self.check_at = now + interval;
         if self.end.is_none()
-            && let Err(problem) = still_admitted(&self.app, &self.headers)
+            && let Err(problem) = self.app.still_admits(&self.headers)
         {
             self.fail(problem);
         }

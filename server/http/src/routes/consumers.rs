@@ -10,16 +10,18 @@ use tribunal_api::{ConsumerInfo, ConsumerList, ConsumerOffset, OffsetRequest, Pr
 use tribunal_types::limits::NAME_BYTES_MAX;
 use tribunal_types::{LogId, Lsn, StoreId};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::{no_such_store, shown};
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
+use crate::response::log_problem::refused;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::store_name;
-use crate::routes::log_pull::refused;
+use crate::response::service_problem::refuse;
 use tribunal_service::Catalog;
 use tribunal_service::ConsumerStatus;
 

@@ -12,14 +12,16 @@ use tribunal_api::{KeyCreated, KeyInfo, KeyList, KeyRequest, Problem};
 use tribunal_types::limits::{KEY_EXPIRES_IN_S_MAX, NAME_BYTES_MAX};
 use tribunal_types::{ApiKey, DEFAULT_NAMESPACE, NamespaceId, Role, Roles};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::principal;
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, ScalarSeed, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
+use crate::response::service_problem::refuse;
 use tribunal_service::{KeyStatus, NewKey, Principal, ServiceError};
 
 /// Creates a key. An operator of the namespace `default` may create keys for every namespace, which creates the namespace

@@ -6,23 +6,24 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::Response;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tribunal_api::{LogPage, Problem};
+use tribunal_types::Lsn;
 use tribunal_types::limits::LOG_PAGE_RECORDS_MAX;
-use tribunal_types::{Lsn, StoreId};
 
-use crate::app::{App, json_response};
+use crate::app::App;
 use crate::listener::connection::LongPoll;
 use crate::request::caller::tenant;
 use crate::request::content_negotiation::{Form, accepted};
 use crate::request::json::decimal;
 use crate::request::query::Query;
 use crate::request::txn_body::shown;
+use crate::response::content::json_response;
 use crate::response::field_error::Code;
+use crate::response::log_problem::refused;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, log_page, store_name};
 use crate::routes::log_stream::{StreamQuery, open};
-use tribunal_service::{Catalog, LogQuery, ServiceError};
+use tribunal_service::{Catalog, LogQuery};
 
 /// Default number of records of a page.
 const LIMIT_DEFAULT: usize = 1_000;
@@ -134,29 +135,4 @@ fn last_event_id(parts: &Parts, query: &mut Query<'_>) -> Option<Lsn> {
         );
     }
     lsn
-}
-
-/// Builds the problem of a request that reads a log. If the log is truncated or replaced, it names where a reader can
-/// start over.
-#[must_use]
-pub fn refused(error: ServiceError, catalog: &Catalog, store: StoreId) -> ProblemResponse {
-    let mut problem = ProblemResponse::of_service(error, catalog);
-    let is_truncated = problem.body.code == "log_truncated";
-    if !is_truncated && problem.body.code != "log_replaced" {
-        return problem;
-    }
-    // The service has no other state of such a store.
-    if is_truncated && catalog.by_id(store).is_some_and(|spec| spec.adaptor.is_none()) {
-        problem.body.detail.push_str(if problem.body.nodes.is_empty() {
-            "; this store is only its log, so the service no longer has what they contain: restart from the rows of another reader, at \
-             the LSN that they reflect"
-        } else {
-            "; this store is only its log, so it has no other state"
-        });
-        return problem;
-    }
-    let url = format!("/v1/stores/{}/state", utf8_percent_encode(store_name(catalog, store), NON_ALPHANUMERIC));
-    problem.body.detail.push_str("; restart from the state at `state_url`");
-    problem.body.state_url = Some(url);
-    problem
 }

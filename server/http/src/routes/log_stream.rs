@@ -11,22 +11,24 @@ use std::io;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use futures_util::stream::unfold;
 use tokio::time::Instant;
 use tribunal_types::{Epoch, Lsn, RecordBatch};
 
-use crate::app::{App, ChecksCaller, Streamed};
-use crate::authz::{RECHECK_INTERVAL, still_admitted};
+use crate::app::App;
+use crate::authz::credential::RECHECK_INTERVAL;
 use crate::quota::Reserved;
 use crate::request::content_negotiation::Form;
+use crate::response::content::streamed;
+use crate::response::log_problem::refused;
+use crate::response::marks::ChecksCaller;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, record};
 use crate::response::stream_room::{StreamRoom, chunk, no_room};
-use crate::routes::log_pull::refused;
 use tribunal_service::{LogPage, LogQuery, ServiceError};
 
 /// Bytes of keys and values per read.
@@ -38,8 +40,6 @@ const RECORD_TEXT_BYTES: usize = 384;
 const WRITE_TEXT_BYTES: usize = 64;
 /// Delay after which a browser reconnects, milliseconds.
 const RECONNECT_MS: u64 = 1_000;
-/// Header that makes proxies forward data immediately.
-const UNBUFFERED: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// A client's parameters of a stream.
 #[derive(Clone, Debug)]
@@ -109,17 +109,6 @@ pub async fn open(app: App, parts: &Parts, query: StreamQuery) -> Result<Respons
     let mut response = streamed(form, Body::from_stream(chunks));
     response.extensions_mut().insert(ChecksCaller);
     Ok(response)
-}
-
-/// Builds a response whose body is written as its content arrives.
-#[must_use]
-pub fn streamed(form: Form, body: Body) -> Response {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form.media_type()));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response.headers_mut().insert(UNBUFFERED, HeaderValue::from_static("no"));
-    response.extensions_mut().insert(Streamed);
-    response
 }
 
 impl LogStream {
@@ -210,7 +199,7 @@ impl LogStream {
 
     fn check_caller(&mut self) -> Result<(), ProblemResponse> {
         if self.admitted_at.elapsed() >= RECHECK_INTERVAL {
-            still_admitted(&self.app, &self.headers)?;
+            self.app.still_admits(&self.headers)?;
             self.admitted_at = Instant::now();
         }
         Ok(())

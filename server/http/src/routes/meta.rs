@@ -12,13 +12,14 @@ use tokio::sync::Semaphore;
 use tribunal_api::examples::TXN_ID;
 use tribunal_api::{Health, Readiness, VersionInfo};
 
-use crate::app::{App, Streamed, typed_response, wire_response};
-use crate::authz::caller_of_open_route;
+use crate::app::App;
 use crate::counters;
 use crate::limits_table;
 use crate::request::content_negotiation::{Form, preferred};
+use crate::response::content::{typed_response, wire_response};
 use crate::response::filled_body::filled;
 use crate::response::kept_body::keeping;
+use crate::response::marks::Streamed;
 use crate::response::prometheus_text::{OPENMETRICS_END, prometheus_text};
 
 /// Content type of the Prometheus text format.
@@ -53,7 +54,7 @@ pub async fn health() -> Response {
     )
 )]
 pub async fn ready(State(app): State<App>, headers: HeaderMap) -> Response {
-    let sees_all = caller_of_open_route(&app, &headers).is_some_and(|caller| caller.sees_the_service());
+    let sees_all = app.caller_of_open_route(&headers).is_some_and(|caller| caller.sees_the_service());
     let readiness = app.service.node.readiness(sees_all);
     let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     wire_response(status, &Readiness { ready: readiness.ready, reasons: readiness.reasons })
@@ -91,7 +92,7 @@ pub async fn version(State(app): State<App>, headers: HeaderMap) -> Response {
     let identity = app.service.node.identity();
     let mut wire = VersionInfo { version: identity.version, ..VersionInfo::default() };
     // The progress of epochs reveals the activity of all tenants.
-    if caller_of_open_route(&app, &headers).is_some_and(|caller| caller.sees_the_node()) {
+    if app.caller_of_open_route(&headers).is_some_and(|caller| caller.sees_the_node()) {
         wire.node = Some(identity.group.node.0);
         wire.incarnation = Some(identity.group.incarnation.0);
         wire.epoch = Some(identity.epoch.to_string());

@@ -14,14 +14,16 @@ use tribunal_api::{
 use tribunal_types::limits::{NAME_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_CONFIG_BYTES_MAX};
 use tribunal_types::{Epoch, PluginSlot};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8, wasm_type};
 use crate::request::caller::client_name;
 use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, depth_within_limit, document, scalar};
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
+use crate::response::service_problem::refuse;
 use tribunal_service::plugins::{
     self, Activate, Activation, Deactivate, FilledBy, Measured, Overview, Plugin, Slot, Upload, Version,
 };

@@ -7,15 +7,17 @@ use tribunal_api::{Consistency, Problem, ReadRequest, ReadResponse, Row, RowPage
 use tribunal_types::Epoch;
 use tribunal_types::limits::KEY_BYTES_MAX;
 
-use crate::app::{App, json_response, refuse};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::freshness::freshness_of_query;
 use crate::request::query::{Query, path_store, segments_from};
 use crate::request::read_body::{LIMIT_DEFAULT, LIMIT_MAX, ReadDraft, read_query};
+use crate::response::content::json_response;
 use crate::response::field_error::Code;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, session_token, store_name};
+use crate::response::service_problem::refuse;
 use tribunal_service::{
     Catalog, ReadAnswer, ReadQuery, RowQuery, RowState, RowsQuery, ServiceError, Session, StoredRow,
 };

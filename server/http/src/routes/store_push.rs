@@ -7,12 +7,14 @@ use serde::de::MapAccess;
 use tribunal_api::{AttachRequest, Problem, SkipList, SkipRequest as WireSkip, SkippedRecord, StoreInfo};
 use tribunal_types::{Lsn, StoreSpec};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::client_name;
 use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
+use crate::response::service_problem::refuse;
 use crate::routes::stores::info;
 use tribunal_service::SkipRequest;
 

@@ -9,12 +9,13 @@ use axum::response::Response;
 use futures_util::stream::unfold;
 use tribunal_api::Problem;
 
-use crate::app::{App, refuse};
+use crate::app::App;
 use crate::request::content_negotiation::{Form, accepted};
+use crate::response::content::streamed;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::JsonWriter;
+use crate::response::service_problem::refuse;
 use crate::response::stream_room::{StreamRoom, chunk, no_room};
-use crate::routes::log_stream::streamed;
 use tribunal_service::{Catalog, StoredRow};
 use tribunal_service::{StateRows, StoreState};
 

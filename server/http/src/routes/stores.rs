@@ -13,14 +13,16 @@ use tribunal_api::{
 use tribunal_types::limits::NAME_BYTES_MAX;
 use tribunal_types::{Existence, StoreSpec};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{Fields, ObjectSeed, depth_within_limit, document, scalar};
 use crate::request::query::{Query, path_store_name};
 use crate::request::txn_body::shown;
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::{ProblemResponse, without_folders};
+use crate::response::service_problem::refuse;
 use tribunal_service::{Catalog, PushState, Service, ServiceError};
 
 /// Bytes of an adaptor's configuration.

@@ -8,11 +8,13 @@ use axum::response::Response;
 use tribunal_api::{Problem, StoreInfo, StoreList};
 use tribunal_types::StoreSpec;
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::query::{Query, segment};
 use crate::request::txn_body::shown;
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldError};
 use crate::response::problem::ProblemResponse;
+use crate::response::service_problem::refuse;
 use crate::routes::stores::info;
 use tribunal_service::{Catalog, Service, ServiceError};
 

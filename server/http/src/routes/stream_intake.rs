@@ -9,11 +9,12 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 
 use axum::http::StatusCode;
+use tokio::runtime::Handle;
 use tribunal_service::{AckMode, Catalog, Decided, Lane, Service, ServiceError};
 use tribunal_types::{TxnId, TxnRequest};
 
-use crate::listener::fast_path::{SHORT_BYTES, StreamThreads};
 use crate::quota::Permit;
+use crate::request::body::SHORT_BYTES;
 use crate::request::body::utf8;
 use crate::request::caller::CallerContext;
 use crate::request::lines::Line;
@@ -21,6 +22,15 @@ use crate::request::plain_commit::commit_document;
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::field_error::Path;
 use crate::response::problem::ProblemResponse;
+
+/// The threads of a commit stream: its connection's lane, except for long work.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamThreads {
+    /// The lane.
+    pub lane: Option<Lane>,
+    /// The work-sharing threads.
+    pub shared: Handle,
+}
 
 /// The result of one commit.
 pub(super) type StreamAnswer = (TxnId, Result<Decided, ProblemResponse>);

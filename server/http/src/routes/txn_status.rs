@@ -5,12 +5,14 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use tribunal_api::{Problem, TxnOutcome};
 
-use crate::app::{App, json_response, refuse};
+use crate::app::App;
 use crate::listener::connection::LongPoll;
 use crate::request::caller::tenant;
 use crate::request::query::{Query, path_txn_id};
+use crate::response::content::json_response;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, status, status_word};
+use crate::response::service_problem::refuse;
 use crate::routes::commit::TXN_STATUS;
 use tribunal_service::StatusQuery;
 

@@ -9,13 +9,15 @@ use tribunal_api::{ImportResult, Problem};
 use tribunal_types::limits::KEY_BYTES_MAX;
 use tribunal_types::{ImportedVersion, StoreSpec, Version};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::binary::{BASE64, not_base64};
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::tenant;
 use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
+use crate::response::service_problem::refuse;
 use tribunal_service::Catalog;
 
 /// Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row

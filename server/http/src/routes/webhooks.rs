@@ -8,14 +8,16 @@ use serde::de::MapAccess;
 use tribunal_api::{Problem, PushInfo, PushKind, PushRequest, WebhookState};
 use tribunal_types::{Lsn, RecordBatch, StoreSpec};
 
-use crate::app::{App, refuse, wire_response};
+use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
 use crate::request::txn_body::shown;
+use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
+use crate::response::log_problem::refused;
 use crate::response::problem::{ProblemResponse, without_folders};
 use crate::response::response_json::{JsonWriter, record};
-use crate::routes::log_pull::refused;
+use crate::response::service_problem::refuse;
 use tribunal_service::{Registration, WebhookStatus};
 
 /// Bytes of a URL.
