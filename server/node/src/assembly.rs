@@ -20,10 +20,13 @@ use crate::auth::access::Access;
 use crate::auth::jwt::JwtGate;
 use crate::cluster::catch_up::CatchUp;
 use crate::cluster::components::{AnnouncedPlugins, Fetching};
+use crate::cluster::generations::own_release;
 use crate::cluster::holders::OldestRecords;
-use crate::cluster::links::{self, Outgoing};
+use crate::cluster::links::{self};
 use crate::cluster::membership::Membership;
-use crate::cluster::releases::{Announcing, own_release};
+use crate::cluster::outgoing::Outgoing;
+use crate::cluster::push_frames::of_pushes;
+use crate::cluster::releases::Announcing;
 use crate::cluster::roster;
 use crate::cluster::state_copy::offers::Offers;
 use crate::cluster::transfers::Transfers;
@@ -325,7 +328,7 @@ impl Base<'_> {
         outlets: &Outlets,
         cluster: &Cluster,
     ) -> SequencerState {
-        let (on_push_frame, push_states) = links::of_pushes(&outlets.pushes, &outlets.webhooks);
+        let (on_push_frame, push_states) = of_pushes(&outlets.pushes, &outlets.webhooks);
         let over = |joined: &Joined| Outgoing::over(Arc::clone(&joined.peers));
         let (lagging, adaptors) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
         let left_out = Arc::clone(&outlets.pushes);

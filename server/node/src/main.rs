@@ -9,6 +9,7 @@ mod config;
 mod config_errors;
 mod config_files;
 mod configured;
+mod data_dir;
 mod data_disk;
 mod descriptors;
 mod ignored_settings;

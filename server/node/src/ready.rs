@@ -11,9 +11,10 @@ use tribunal_replica::{Now, Replica, ReplicaStart, Settings};
 use tribunal_types::{Bounds, Generation, GroupId, PluginActivation};
 
 use crate::cluster::first_start::FirstStart;
+use crate::cluster::generations::own_generations;
 use crate::cluster::membership::Membership;
-use crate::cluster::recovery::{Drawn, NodeMember, recover_member};
-use crate::cluster::releases::own_generations;
+use crate::cluster::node_member::NodeMember;
+use crate::cluster::recovery::{Drawn, recover_member};
 use crate::commit::batch_size::single_node_bytes_max;
 use crate::commit::decider::Decider;
 use crate::commit::recovery::{recover, wanted_bounds};

@@ -1,5 +1,4 @@
-//! Access control: keys and tokens become principals; operators issue and revoke keys; the first operator finds its key
-//! in the data directory. Every event of a key is logged, never its secret.
+//! Access control: keys and tokens become principals; the first operator finds its key in the data directory.
 
 use std::io::Write;
 use std::path::Path;
@@ -7,17 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use tribunal_core::control::Effect;
 use tribunal_core::control::keys::KeyTable;
-use tribunal_core::control::{Effect, Refusal};
-use tribunal_service::{KeyApi, KeyStatus, NewKey, Principal, ServiceError, ServiceFuture as Reply, Unauthenticated};
-use tribunal_types::{ApiKey, ControlChange, DEFAULT_NAMESPACE, NamespaceId, Role};
+use tribunal_service::{KeyStatus, Principal, Unauthenticated};
+use tribunal_types::{ApiKey, DEFAULT_NAMESPACE, NamespaceId, Role};
 
 use crate::auth::jwt::JwtGate;
 use crate::auth::keys::{Expiring, Found, Keys, draw};
 use crate::auth::last_use::LastUseFile;
 use crate::commit::epoch_clock::EpochClock;
-use crate::commit::refusals::refused;
-use crate::service::NodeService;
 
 /// File in the data directory with the initial key of a new service.
 pub const OPERATOR_KEY_FILE: &str = "operator.key";
@@ -52,6 +49,12 @@ impl Access {
             tracing::info!(expired, "keys have expired; they are listed until they are revoked");
         }
         Access { keys: RwLock::new(keys), jwt, clock, about_ms, ticks: AtomicU64::new(0), last_use }
+    }
+
+    /// Returns the number of the tenant with this name, if one of its keys has been created.
+    #[must_use]
+    pub fn namespace(&self, name: &str) -> Option<NamespaceId> {
+        self.keys.read().namespace(name)
     }
 
     /// Logs keys that expire soon or have expired, and periodically writes the last use of keys. Called once a second.
@@ -179,62 +182,6 @@ pub fn write_operator_key(data: &Path, token: &str) -> Result<(), String> {
         std::fs::File::open(data)?.sync_all()
     })();
     written.map_err(|error| format!("cannot write `{}`: {error}", path.display()))
-}
-
-impl KeyApi for NodeService {
-    fn authenticate(&self, token: &str) -> Result<Arc<Principal>, Unauthenticated> {
-        self.access.authenticate(token)
-    }
-
-    fn create_key(&self, key: NewKey) -> Reply<'_, (ApiKey, String)> {
-        Box::pin(self.create_api_key(key))
-    }
-
-    fn keys(&self) -> Vec<KeyStatus> {
-        self.access.list()
-    }
-
-    fn revoke_key(&self, id: String, by: String) -> Reply<'_, ()> {
-        Box::pin(self.revoke_api_key(id, by))
-    }
-}
-
-impl NodeService {
-    /// Creates a key; its tenant exists from then on.
-    async fn create_api_key(&self, new: NewKey) -> Result<(ApiKey, String), ServiceError> {
-        let NewKey { name, namespace: namespace_name, roles, expires_in_s, by } = new;
-        let created_ms = self.clock.now_ms();
-        let expires_ms = expires_in_s.map(|seconds| created_ms + 1000 * u64::from(seconds));
-        // If the tenant has no number yet, the entry assigns one.
-        let namespace = self.access.keys.read().namespace(&namespace_name).unwrap_or_default();
-        let mut key = ApiKey { name, namespace, namespace_name, roles, created_ms, expires_ms, ..ApiKey::default() };
-        let (key, token) = loop {
-            let token;
-            (key.id, token, key.secret_sha256) = draw().map_err(|detail| ServiceError::Unavailable { detail })?;
-            match self.control(ControlChange::CreateKey(key.clone())).await? {
-                Ok(Effect::KeyCreated { key, .. } | Effect::KeyKnown(key)) => break (key, token),
-                // Probability one in 2^64.
-                Err(Refusal::KeyIdTaken) => {}
-                Err(refusal) => return Err(refused(refusal)),
-                Ok(effect) => unreachable!("a key was to be created, and the effect is {effect:?}"),
-            }
-        };
-        let (created, namespace) = (format!("{}/{}", key.name, key.id), &key.namespace_name);
-        let roles = key.roles.names().collect::<Vec<_>>().join(",");
-        tracing::info!(key = created, namespace, roles, expires_ms, by, "a key was created");
-        Ok((key, token))
-    }
-
-    /// Revokes a key.
-    async fn revoke_api_key(&self, id: String, by: String) -> Result<(), ServiceError> {
-        let listed = self.access.list().into_iter().find(|status| status.key.id == id);
-        self.control(ControlChange::RevokeKey { id }).await?.map_err(refused)?;
-        if let Some(KeyStatus { key, .. }) = listed {
-            let (revoked, namespace) = (format!("{}/{}", key.name, key.id), key.namespace_name);
-            tracing::info!(key = revoked, namespace, by, "a key was revoked");
-        }
-        Ok(())
-    }
 }
 
 /// Logs that a key expires soon, or has expired.

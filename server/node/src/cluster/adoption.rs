@@ -12,7 +12,8 @@ use tribunal_log::{ClusterIdentity, EntryId, GroupCursor, GroupCursors};
 use tribunal_member::{Members, first_image};
 use tribunal_types::{ControlChange, ControlIndex, Csn, GroupId, GroupJoin, NodeId, ReaderMove, StateImage, StoreId};
 
-use crate::cluster::membership::{FIRST, Membership};
+use crate::cluster::identity::FIRST;
+use crate::cluster::membership::Membership;
 use crate::cluster::state_copy::incoming::Incoming;
 use crate::commit::recovery::Recovered;
 use crate::plugins::cluster_plugins::component_of;

@@ -6,7 +6,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use tribunal_peer::certificates_in;
 
-use crate::plugins::plugin_store::hex;
+use crate::plugins::digest::hex;
 
 /// Returns the SHA-256 of each certificate in a PEM file, in hexadecimal; empty if the file cannot be read.
 #[must_use]

@@ -24,9 +24,10 @@ use crate::cluster::transfers::{Source, Transfers};
 use crate::commit::change_under_way::ChangeUnderWay;
 use crate::commit::message::Message;
 use crate::config::PolicyHost;
+use crate::plugins::digest::{ArtefactDigest, hex};
 use crate::plugins::plugin_check::{self, CheckError};
 use crate::plugins::plugin_loader::PluginLoader;
-use crate::plugins::plugin_store::{Artefact, ArtefactDigest, hex};
+use crate::plugins::plugin_store::Artefact;
 use crate::plugins::signatures::signature_of;
 use crate::stores::pushes::Pushes;
 

@@ -16,8 +16,10 @@ use tribunal_member::Stage;
 use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
-use crate::cluster::recovery::REMOVED;
 
+/// The remedy for a node that was removed.
+pub const REMOVED: &str = "the cluster has removed this node; start no process with its directory any more. To use the machine \
+                           again, have it admitted as a new node, with an empty directory";
 /// File name of the note in a data directory.
 const FILE: &str = "member";
 const HEADING: &str = "tribunal member 1";

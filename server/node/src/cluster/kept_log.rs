@@ -4,7 +4,7 @@
 use tribunal_log::ClusterIdentity;
 use tribunal_types::LogId;
 
-use crate::cluster::membership::FIRST;
+use crate::cluster::identity::FIRST;
 
 const HEADING: &str = "tribunal cluster that keeps its log 1";
 

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use sha2::{Digest, Sha256};
 use tribunal_log::ClusterIdentity;
 use tribunal_member::NODE_MAX;
-use tribunal_types::{GroupId, Incarnation, LogId, NodeId};
+use tribunal_types::{GroupId, NodeId};
 
+use crate::cluster::identity::{FIRST, identity_of};
 use crate::cluster::{authority, kept_log};
 use crate::config::Cluster;
 
@@ -16,9 +17,6 @@ const SECRET_CHARS_MIN: usize = 32;
 const NAME_BYTES_MAX: usize = 40;
 /// Maximum length of the cluster name that peers exchange, in bytes.
 const PEER_NAME_BYTES_MAX: usize = 64;
-/// Incarnation of a new cluster's groups.
-pub const FIRST: Incarnation = Incarnation(1);
-
 /// A node's cluster.
 #[derive(Clone, Debug)]
 pub struct Membership {
@@ -144,26 +142,11 @@ fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
 
-/// Derives the shared identity of all logs of a cluster from the nodes' shared secret.
-fn identity_of(name: &str, secret: &str) -> ClusterIdentity {
-    let derived = |purpose: &str| {
-        let parts = ["tribunal cluster", purpose, name, secret].map(|part| part.as_bytes());
-        let mut hash = Sha256::new();
-        parts.iter().for_each(|part| {
-            hash.update((part.len() as u64).to_le_bytes());
-            hash.update(part);
-        });
-        let hash = hash.finalize();
-        let mut first = [0; 16];
-        first.copy_from_slice(&hash[..16]);
-        first
-    };
-    ClusterIdentity { id: LogId(derived("log")), incarnation: FIRST, row_secret: derived("rows") }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+
+    use tribunal_types::LogId;
 
     use super::*;
     use crate::config::ClusterNode;

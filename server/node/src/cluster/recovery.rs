@@ -17,21 +17,20 @@ use tribunal_member::{Input, Member, MemberStart, Members, Output, RaftSettings,
 use tribunal_replica::{Now, PolicyRunner, Replica, ReplicaStart, Settings};
 use tribunal_types::{EpochInput, EpochOutcome, GroupId, PluginActivation};
 
-use crate::cluster::first_start::{FirstStart, check_adopted, has_note, log_is_missing};
+use crate::cluster::first_start::{FirstStart, REMOVED, check_adopted, has_note, log_is_missing};
+use crate::cluster::generations::check_generation;
 use crate::cluster::group_logs::GroupLogs;
 use crate::cluster::membership::Membership;
-use crate::cluster::releases::check_generation;
+use crate::cluster::node_member::NodeMember;
 use crate::cluster::state_copy::incoming;
 use crate::commit::batch_size::MEMBER_BYTES_MAX;
-use crate::commit::recovery::{DEFAULT_BOUNDS, log_dir, threads_for, visibility_of};
+use crate::commit::recovery::{DEFAULT_BOUNDS, threads_for, visibility_of};
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
 use crate::config::Config;
+use crate::data_dir::log_dir;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
-
-/// A member of a cluster as this process runs it.
-pub type NodeMember = Member<Channels, PolicySet, Workers, GroupLogs>;
 
 /// Time between two ticks: with the groups' defaults, elections begin after 0.3 to 0.45 s without a leader.
 pub const TICK: Duration = Duration::from_millis(30);
@@ -318,10 +317,6 @@ fn in_words(error: LogError) -> String {
         path.display()
     )
 }
-
-/// The remedy for a node that was removed.
-pub const REMOVED: &str = "the cluster has removed this node; start no process with its directory any more. To use the machine \
-                           again, have it admitted as a new node, with an empty directory";
 
 /// Describes a group's log that cannot be followed.
 #[must_use]

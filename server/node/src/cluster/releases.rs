@@ -12,13 +12,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tribunal_core::control::ReplicatedState;
 use tribunal_peer::Peers;
-use tribunal_types::{ControlChange, Generation, Generations, GroupId, NodeId, Release};
+use tribunal_types::{ControlChange, Generation, GroupId, NodeId, Release};
 
 use crate::cluster::view::{Roles, View};
 use crate::commit::message::Message;
-use crate::planted;
 
 /// Time between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -26,43 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const PROPOSED_AGAIN: Duration = Duration::from_secs(5);
 /// How long all members must be connected before the generation is switched.
 const SETTLED_AFTER: Duration = Duration::from_secs(3);
-
-/// Returns the release of this process; `engine` is the name of its plugin engine.
-#[must_use]
-pub fn own_release(engine: String) -> Release {
-    let version = env!("CARGO_PKG_VERSION").to_owned();
-    planted::release(Release { version, generations: Generations::OWN, engine })
-}
-
-/// Returns the generations in which this process can decide.
-#[must_use]
-pub fn own_generations() -> Generations {
-    own_release(String::new()).generations
-}
-
-/// Describes a release that cannot decide in the generation of its cluster.
-#[must_use]
-pub fn cannot_decide(generation: Generation, own: Generations) -> String {
-    let advice = if own.newest < generation {
-        "its nodes were upgraded, and there is no way back: start the newer release"
-    } else {
-        "first upgrade all its nodes to a release that can decide in both"
-    };
-    format!(
-        "the cluster decides in generation {generation}, but this release ({}) can decide in generation {own} only; {advice}. Nothing \
-         of the node's data is lost",
-        own_release(String::new()).version
-    )
-}
-
-/// Checks that this release can decide in the generation of the control log.
-///
-/// # Errors
-/// If it cannot; includes the remedy.
-pub fn check_generation(replicated: &ReplicatedState) -> Result<(), String> {
-    let (generation, own) = (replicated.releases().generation(), own_generations());
-    if own.contain(generation) { Ok(()) } else { Err(cannot_decide(generation, own)) }
-}
 
 /// The task's connections.
 pub struct Announcing {
@@ -155,14 +116,5 @@ mod tests {
         assert!(connected.since(nodes[..1].iter().copied(), at(0)));
         assert!(!connected.since(nodes.iter().copied(), at(1)) && connected.since(nodes.iter().copied(), at(2)));
         assert!(!connected.since([NodeId(4)].into_iter(), at(9)), "it was never connected");
-    }
-
-    #[test]
-    fn a_release_that_cannot_decide_says_what_to_do() {
-        let own = Generations { oldest: Generation(3), newest: Generation(4) };
-        let told = cannot_decide(Generation(5), own);
-        assert!(told.contains("generation 5") && told.contains("3-4") && told.contains("start the newer"), "{told}");
-        let told = cannot_decide(Generation(2), own);
-        assert!(told.contains("generation 2") && told.contains("can decide in both"), "{told}");
     }
 }

@@ -16,7 +16,7 @@ use tribunal_peer::Peers;
 use tribunal_types::NodeId;
 use tribunal_types::limits::PART_BYTES_MAX;
 
-use crate::cluster::links;
+use crate::cluster::outgoing;
 
 /// Maximum number of parts in flight to the pulling node.
 const WINDOW: usize = 8;
@@ -101,7 +101,7 @@ impl Transfers {
 
     /// Sends a frame; returns false if there is no connection.
     fn send(&self, to: NodeId, frame: &Frame) -> bool {
-        self.peers.get().and_then(Weak::upgrade).is_some_and(|peers| links::send(&peers, to, frame))
+        self.peers.get().and_then(Weak::upgrade).is_some_and(|peers| outgoing::send(&peers, to, frame))
     }
 
     /// Ends the transfers from a node: frames sent to it may be lost, and their replies will not arrive.

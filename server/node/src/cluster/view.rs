@@ -13,7 +13,7 @@ use tribunal_service::{ClusterView, MemberStage, NodeView};
 use tribunal_types::{ClusterNode, ControlIndex, Digest, Epoch, GroupId, NodeId, NodeStage};
 
 use crate::cluster::membership::Membership;
-use crate::cluster::recovery::NodeMember;
+use crate::cluster::node_member::NodeMember;
 use crate::cluster::refused_frames::RefusedFrames;
 use crate::cluster::roster;
 use crate::cluster::transfers::Transfers;

@@ -20,9 +20,10 @@ use crate::cluster::membership::{NAME_RULE, is_name};
 use crate::commands::cli::{ClusterAdopt, program};
 use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
-use crate::commit::recovery::{log_dir, recover};
+use crate::commit::recovery::recover;
 use crate::config::{Config, ports_collide};
 use crate::configured::Configured;
+use crate::data_dir::log_dir;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::ready::Ready;
 

@@ -17,9 +17,9 @@ use crate::cluster::roster;
 use crate::cluster::{lost_entries, unfinished_recovery};
 use crate::commands::cli::program;
 use crate::commands::output::out;
-use crate::commit::recovery::log_dir;
 use crate::config::Config;
 use crate::configured::Configured;
+use crate::data_dir::log_dir;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::ready::{Deciding, Ready, draw};
 

@@ -16,8 +16,8 @@ use crate::commands::cli::{ClusterUp, program};
 use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;
 use crate::commands::store::block_on;
-use crate::commit::recovery::log_dir;
 use crate::config::Config;
+use crate::data_dir::log_dir;
 use crate::listening::cannot_listen;
 
 /// Name of clusters on a single machine.

@@ -1,8 +1,8 @@
 //! `tribunal consumer ls` and `tribunal consumer rm`.
 
-use crate::commands::cli::Target;
 use crate::commands::output::out;
 use crate::commands::store::block_on;
+use crate::commands::target::Target;
 
 /// Lists consumers with their offsets and lag, one line per store that they read.
 ///

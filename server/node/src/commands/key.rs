@@ -5,9 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tribunal_api::KeyRequest;
 
-use crate::commands::cli::{KeyRole, Target};
+use crate::commands::cli::KeyRole;
 use crate::commands::output::out;
 use crate::commands::store::block_on;
+use crate::commands::target::Target;
 
 /// Remaining validity up to which it is shown: that at which nodes begin to report the end of a key.
 const SOON_DAYS: u128 = 30;

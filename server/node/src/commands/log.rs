@@ -12,10 +12,10 @@ use tribunal_log::{LogError, SalvageReport};
 use tribunal_types::{LogId, Lsn};
 
 use crate::cluster::first_start;
-use crate::commands::cli::Target;
 use crate::commands::output::{self, out, printable};
 use crate::commands::store::block_on;
-use crate::commit::recovery::log_dir;
+use crate::commands::target::Target;
+use crate::data_dir::log_dir;
 
 /// Number of records shown if no start is given.
 const NEWEST: u64 = 10;

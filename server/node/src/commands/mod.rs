@@ -22,6 +22,7 @@ mod plugin;
 pub mod plugin_flags;
 mod serve;
 mod store;
+pub mod target;
 mod webhook;
 
 use std::process::ExitCode;

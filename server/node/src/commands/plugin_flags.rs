@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::commands::cli::Target;
+use crate::commands::target::Target;
 
 /// What to do with a plugin.
 #[derive(Debug, Subcommand)]

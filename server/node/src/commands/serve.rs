@@ -9,8 +9,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::JsonFields;
 
+use crate::cluster::first_start::REMOVED;
 use crate::cluster::links;
-use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::{Lag, pulling};
 use crate::commands::cli::Dev;
 use crate::commands::last_line;

@@ -9,8 +9,9 @@ use tribunal_api::{Problem, StoreDeclaration, StoreExistence, StoreInfo, StorePu
 use tribunal_client::{Client, Error, StoredValue};
 use tribunal_types::{EMBEDDED_ADAPTOR, Lsn};
 
-use crate::commands::cli::{Declare, Target};
+use crate::commands::cli::Declare;
 use crate::commands::output::{out, printable};
+use crate::commands::target::Target;
 
 /// How long a declaration waits for the storage's first answer: less than a connection's timeout, so that a storage
 /// that hangs is always shown as starting.

@@ -2,9 +2,10 @@
 
 use tribunal_api::{PushInfo, PushKind, PushRequest};
 
-use crate::commands::cli::{Receiver, Target};
+use crate::commands::cli::Receiver;
 use crate::commands::output::out;
 use crate::commands::store::block_on;
+use crate::commands::target::Target;
 
 /// Registers a receiver, or changes the registered one, which keeps the limits omitted from the flags.
 ///

@@ -5,7 +5,7 @@ use tribunal_member::{Input, Output};
 use tribunal_replica::{Effect, Event, Now, Replica};
 
 use crate::cluster::first_start::FirstStart;
-use crate::cluster::recovery::NodeMember;
+use crate::cluster::node_member::NodeMember;
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
 use crate::plugins::policies::PolicySet;

@@ -14,7 +14,7 @@ use tribunal_types::{Batch, GroupId};
 
 use crate::cluster::recovery::append_or_compare;
 use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
-use crate::commit::log_thread::{GroupWrite, Job};
+use crate::commit::log_job::{GroupWrite, Job};
 use crate::telemetry::metrics::Metrics;
 
 /// The log, with the bookkeeping of every write.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::auth::access::OPERATOR_KEY_FILE;
 use crate::auth::last_use::LAST_USE_FILE;
-use crate::commit::recovery::log_dir;
+use crate::data_dir::log_dir;
 
 /// Entries of a data directory that are written only after its log has been created.
 const LATER_THAN_LOG: [&str; 3] = ["stores", OPERATOR_KEY_FILE, LAST_USE_FILE];

@@ -8,6 +8,7 @@ pub mod decider;
 pub mod epoch_cache;
 pub mod epoch_clock;
 pub mod image_cursors;
+pub mod log_job;
 pub mod log_queue;
 pub mod log_thread;
 pub mod lost_log;

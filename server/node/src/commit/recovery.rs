@@ -24,10 +24,11 @@ use tribunal_types::{
 };
 
 use crate::cluster::first_start;
-use crate::cluster::releases::check_generation;
+use crate::cluster::generations::check_generation;
 use crate::commit::lost_log::check_log_is_present;
 use crate::commit::shards::Workers;
 use crate::config::Config;
+use crate::data_dir::log_dir;
 use crate::ignored_settings::ignored_shards;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
@@ -222,12 +223,6 @@ fn position_of(image: Option<&StateImage>) -> Result<FoldPosition, String> {
     };
     position_in(image)
         .ok_or_else(|| "the state image cannot be used: it does not tell where the log continues".to_owned())
-}
-
-/// Returns the log's directory within a data directory.
-#[must_use]
-pub fn log_dir(data: &Path) -> PathBuf {
-    data.join("log")
 }
 
 /// Returns whether the records of an outcome continue every store's log.

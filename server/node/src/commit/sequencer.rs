@@ -12,8 +12,8 @@ use tribunal_member::Input;
 use tribunal_replica::{Event, Now};
 
 use crate::commit::decider::{Decider, NodeReplica};
+use crate::commit::log_job::Job;
 use crate::commit::log_queue::LogQueue;
-use crate::commit::log_thread::Job;
 use crate::commit::message::{Ended, Message};
 use crate::commit::replies::Answer;
 use crate::commit::sequencer_state::{LaggingPush, SequencerState, Shared};

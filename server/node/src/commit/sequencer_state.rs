@@ -7,7 +7,7 @@ use tribunal_core::control::slots::Slots;
 use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_types::{ControlIndex, Lsn, PluginSlot, StoreId};
 
-use crate::cluster::links::{OnPushFrame, Outgoing, PushStates};
+use crate::cluster::outgoing::{OnPushFrame, Outgoing, PushStates};
 use crate::cluster::view::View;
 use crate::commit::commit_queue::CommitIntake;
 use crate::commit::epoch_cache::EpochCache;

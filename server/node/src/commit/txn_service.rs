@@ -20,7 +20,7 @@ use tribunal_types::{
     limits,
 };
 
-use crate::cluster::catch_up::CATCH_UP_TIMEOUT;
+use crate::cluster::freshness::CATCH_UP_TIMEOUT;
 use crate::commit::abort_report::ReportedTxn;
 use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, stopping};

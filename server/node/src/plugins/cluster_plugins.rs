@@ -8,7 +8,8 @@ use tribunal_types::{AnnouncedComponent, Component, NodeId};
 
 use crate::cluster::components::AnnouncedPlugins;
 use crate::cluster::view::View;
-use crate::plugins::plugin_store::{Artefact, ArtefactDigest, hex};
+use crate::plugins::digest::{ArtefactDigest, hex};
+use crate::plugins::plugin_store::Artefact;
 
 /// A member's knowledge of all members' plugins.
 pub struct ClusterPlugins {

@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 use tribunal_wasm::{CodeKey, CodeOrigin, CodeStore};
 
-use crate::plugins::plugin_store::hex;
+use crate::plugins::digest::hex;
 
 /// Maximum number of files kept; the least recently used one is evicted first. A language's runtime takes some tens of
 /// megabytes.

@@ -3,6 +3,7 @@
 pub mod activations;
 pub mod cluster_plugins;
 pub mod compiled_files;
+pub mod digest;
 pub mod engine;
 pub mod plugin_admin;
 pub mod plugin_check;

@@ -34,10 +34,11 @@ use crate::config::PolicyHost;
 use crate::plugins::activations::{shown, shown_past};
 use crate::plugins::cluster_plugins::{ClusterPlugins, Readiness, component_of};
 use crate::plugins::compiled_files::Loads;
+use crate::plugins::digest::{ArtefactDigest, hex};
 use crate::plugins::engine::{Language, engine};
 use crate::plugins::plugin_check::{self, CheckError, Rejected};
 use crate::plugins::plugin_loader::{PluginLoader, builtin_by_digest, builtin_digest};
-use crate::plugins::plugin_store::{Artefact, ArtefactDigest, Checked, hex};
+use crate::plugins::plugin_store::{Artefact, Checked};
 use crate::plugins::signatures::Signed;
 use crate::stores::catalog::Stores;
 

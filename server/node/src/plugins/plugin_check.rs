@@ -16,7 +16,8 @@ use tribunal_wasm::conformance::vector::{Column, Vector};
 use tribunal_wasm::conformance::{self, Failure, Report};
 use tribunal_wasm::{PluginEngine, PluginLimits, World};
 
-use crate::plugins::plugin_store::{Checked, hex};
+use crate::plugins::digest::hex;
+use crate::plugins::plugin_store::Checked;
 
 /// Name of the hidden command.
 pub const COMMAND: &str = "check-plugin";

@@ -17,9 +17,10 @@ use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValida
 use crate::config::{Config, PolicyHost};
 use crate::planted;
 use crate::plugins::compiled_files::CompiledFiles;
+use crate::plugins::digest::{ArtefactDigest, hex};
 use crate::plugins::engine::{Language, LogAdaptor, engine};
 use crate::plugins::plugin_health::{CountedNative, CountedRule, CountedValidator, HealthBoard, SlotHealth};
-use crate::plugins::plugin_store::{ArtefactDigest, PluginStore, hex};
+use crate::plugins::plugin_store::PluginStore;
 use crate::plugins::signatures::Signers;
 
 /// [`PluginChoice::host`] of native policies.

@@ -19,10 +19,8 @@ use sha2::{Digest, Sha256};
 use tribunal_service::plugins::digest as read_digest;
 use tribunal_types::limits::PLUGIN_VERSIONS_MAX;
 
+use crate::plugins::digest::{ArtefactDigest, hex};
 use crate::plugins::signatures::Signed;
-
-/// SHA-256 of a component.
-pub type ArtefactDigest = [u8; 32];
 
 /// The description of an uploaded component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,12 +286,6 @@ impl PluginStore {
             Err(format!("{} is damaged: its SHA-256 is not its name", path.display()))
         }
     }
-}
-
-/// Encodes a digest or a signature in hexadecimal, as `tribunal_service::plugins` reads them.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

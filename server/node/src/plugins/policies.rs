@@ -15,7 +15,7 @@ use tribunal_types::{
     Epoch, EpochOutcome, FilledBy, Generation, Isolation, PluginActivation, PluginChoice, PluginSlot,
 };
 
-use crate::cluster::releases::{cannot_decide, own_generations};
+use crate::cluster::generations::{cannot_decide, own_generations};
 use crate::config::{Config, PolicyHost};
 use crate::plugins::plugin_health::{CallTimes, SlotHealth};
 use crate::plugins::plugin_loader::{Loaded, LoadedRule, PluginLoader, Ready, named};

@@ -17,7 +17,7 @@ use tribunal_types::limits::NAME_BYTES_MAX;
 
 use crate::auth::public_key::{Algorithm, public_key};
 use crate::named_file::read_named;
-use crate::plugins::plugin_store::{ArtefactDigest, hex};
+use crate::plugins::digest::{ArtefactDigest, hex};
 
 /// Maximum number of configured signers.
 const SIGNERS_MAX: usize = 64;

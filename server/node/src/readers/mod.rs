@@ -4,6 +4,7 @@ pub mod cluster_readers;
 pub mod consumer_state;
 pub mod consumers;
 pub mod earlier_file;
+pub mod earlier_import;
 pub mod feeds;
 pub mod image_permits;
 pub(crate) mod own_webhooks;

@@ -14,7 +14,7 @@ use tribunal_service::{PushState, ServiceError, SkipRequest, StoreStatus};
 use tribunal_types::limits::SKIPS_PER_STORE_MAX;
 use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, NodeStage, Skip, StoreId, StoreSpec};
 
-use crate::cluster::links;
+use crate::cluster::outgoing;
 use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, refused};
 use crate::service::{NodeService, agreed};
@@ -157,7 +157,7 @@ impl NodeService {
                     );
                     return Err(ServiceError::Unavailable { detail });
                 }
-                let _ = links::send(&joined.peers, node, &Frame::ResumePush(store));
+                let _ = outgoing::send(&joined.peers, node, &Frame::ResumePush(store));
                 Ok(())
             }
             _ => {
@@ -178,7 +178,7 @@ impl NodeService {
         if let (Some(node), Some(joined)) = (deliverer, &self.joined)
             && node != self.group.node
         {
-            let _ = links::send(&joined.peers, node, &Frame::ResumePush(store));
+            let _ = outgoing::send(&joined.peers, node, &Frame::ResumePush(store));
         }
     }
 

@@ -1,15 +1,24 @@
 //! Checks transactions against all bounds of what their tenant may keep.
 
 use tribunal_service::ServiceError;
-use tribunal_types::TxnRequest;
+use tribunal_types::{NamespaceId, TxnRequest};
 
 use crate::service::NodeService;
 use crate::stores::stored_quota::added_at_most;
+use crate::stores::tenant_bound::TenantBound;
 
 /// Transactions of a batch, each with its place there.
 type Placed<T> = Vec<(usize, T)>;
 
 impl NodeService {
+    /// Returns a tenant's bound; `None` if there is none.
+    pub(crate) fn bound_of(&self, bound: &TenantBound, namespace: NamespaceId) -> Option<u64> {
+        let default = (namespace != NamespaceId(0)).then_some(bound.default_max);
+        if bound.by_namespace.is_empty() {
+            return default;
+        }
+        bound.by_namespace.get(&self.tenant_name(namespace)).copied().or(default)
+    }
     /// Refuses a transaction that may push its tenant over a bound.
     pub(crate) async fn check_quotas(&self, txn: &TxnRequest) -> Result<(), ServiceError> {
         self.check_rows(txn).await?;

@@ -7,8 +7,7 @@ use std::collections::BinaryHeap;
 
 use tribunal_push::{Row, ScanLimits, ScanPage};
 use tribunal_service::{RangeRows, RowsQuery, ServiceError, StoredRow};
-
-use crate::stores::reads::too_large;
+use tribunal_types::limits::READ_BYTES_MAX;
 
 /// Reads `ranges`, with at most `bytes_max` bytes of keys and values in total. `scan` returns the rows of a range from
 /// a key on.
@@ -81,6 +80,18 @@ fn fit(pages: &mut [ScanPage], bytes_max: usize) -> usize {
 
 fn bytes_of(row: &Row) -> usize {
     row.key.len() + row.value.len()
+}
+
+/// Returns the error of a request whose rows do not fit one response up to what `pointer` names.
+pub(super) fn too_large(pointer: String) -> ServiceError {
+    ServiceError::ClientMistake {
+        code: "read_too_large",
+        pointer,
+        detail: format!(
+            "up to here, these rows exceed {READ_BYTES_MAX} bytes: read fewer rows or ranges at once. Ranges are cut where they must \
+             be, with `more`, but each that has rows gets at least one"
+        ),
+    }
 }
 
 #[cfg(test)]

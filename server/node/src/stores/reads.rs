@@ -13,7 +13,7 @@ use tribunal_types::{Epoch, Lsn, StoreId};
 use crate::stores::catalog::Records;
 use crate::stores::long_reads::LongReads;
 use crate::stores::pushes::Pushes;
-use crate::stores::range_reads::read_ranges;
+use crate::stores::range_reads::{read_ranges, too_large};
 
 /// Maximum number of rows that are looked up on the caller's thread, which may be one that drives connections.
 const ROWS_IN_PLACE_MAX: usize = 64;
@@ -205,18 +205,6 @@ fn read_row(view: &View<'_>, asked: &RowQuery, depth: Depth) -> Result<Option<Ro
         Some(row) if asked.known == Some(row.version) => RowState::Unchanged(row.version),
         Some(row) => RowState::Found { value: row.value, version: row.version },
     }))
-}
-
-/// Returns the error of a request whose rows do not fit one response up to what `pointer` names.
-pub(super) fn too_large(pointer: String) -> ServiceError {
-    ServiceError::ClientMistake {
-        code: "read_too_large",
-        pointer,
-        detail: format!(
-            "up to here, these rows exceed {READ_BYTES_MAX} bytes: read fewer rows or ranges at once. Ranges are cut where they must \
-             be, with `more`, but each that has rows gets at least one"
-        ),
-    }
 }
 
 /// Converts an error of an embedded store, without revealing paths.

@@ -1,6 +1,7 @@
 //! Counters and histograms, and their exposition for `/metrics`.
 
 mod epochs;
+mod kinds;
 mod log;
 mod phases;
 mod plugins;
@@ -17,7 +18,6 @@ use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tribunal_types::EpochOutcome;
 
@@ -27,6 +27,7 @@ pub use self::tenants::NamespaceLabel;
 pub use self::txns::AbortLabel;
 
 use self::epochs::EpochMetrics;
+use self::kinds::Level;
 use self::log::LogMetrics;
 use self::phases::Phases;
 use self::plugins::PluginMetrics;
@@ -57,8 +58,6 @@ pub struct BuildLabel {
     /// The commit, if `TRIBUNAL_COMMIT` was set at build time.
     pub commit: &'static str,
 }
-
-type Level = Gauge<u64, AtomicU64>;
 
 /// All metrics of a node.
 pub struct Metrics {
@@ -196,9 +195,4 @@ fn register_build(registry: &mut Registry) {
         "1; the labels are the version, and the commit if TRIBUNAL_COMMIT was set at build time",
         build,
     );
-}
-
-/// Returns a histogram of the time of one step of an epoch.
-fn seconds() -> Histogram {
-    Histogram::new(exponential_buckets(0.000_02, 2.0, 18))
 }

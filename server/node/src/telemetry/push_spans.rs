@@ -9,7 +9,8 @@ use tribunal_core::records::records_after;
 use tribunal_push::{ApplyObserver, PushWatch};
 use tribunal_types::{EpochInput, EpochOutcome, Lsn, RecordBatch, StoreId};
 
-use super::spans::{Parent, Piece, Tracing, parent_of};
+use super::parent::Parent;
+use super::spans::{Piece, Tracing, parent_of};
 
 /// Maximum number of records of one push with separate spans.
 const RECORDS_MAX: usize = 16;

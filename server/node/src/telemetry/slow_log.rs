@@ -7,7 +7,7 @@ use tribunal_service::{Decided, ServiceError};
 use tribunal_types::{TxnId, Verdict};
 use uuid::Uuid;
 
-use super::sampling::Budget;
+use super::slice_budget::Budget;
 
 /// A decision that takes longer is slow.
 pub const SLOW: Duration = Duration::from_secs(1);

@@ -14,7 +14,9 @@ use tribunal_service::{Decided, Phases, ServiceError};
 use tribunal_types::{Epoch, PluginSlot, TxnId, TxnRequest, Verdict};
 use uuid::Uuid;
 
-use super::sampling::{Budget, Sampling, trace_of};
+use super::parent::Parent;
+use super::sampling::{Sampling, trace_of};
+use super::slice_budget::Budget;
 use super::slow_log::{SLOW, note};
 use super::span_budget::{SpanBudget, SpanCounts};
 use crate::commit::epoch_cache::{EpochCache, Timing};
@@ -35,17 +37,6 @@ pub struct Tracing {
     /// The same moment on both clocks.
     base: (Instant, SystemTime),
     cache: Arc<EpochCache>,
-}
-
-/// The parent of a request: the content of a `traceparent`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parent {
-    /// The trace.
-    pub trace: TraceId,
-    /// The span in it.
-    pub span: SpanId,
-    /// Whether it is recorded.
-    pub sampled: bool,
 }
 
 /// A request that has begun.

@@ -9,8 +9,9 @@ use opentelemetry::{KeyValue, TraceId};
 use tribunal_push::PushWatch;
 use tribunal_types::RecordBatch;
 
+use super::parent::Parent;
 use super::push_spans::parents_of;
-use super::spans::{Parent, Piece, Place, Tracing, parent_of};
+use super::spans::{Piece, Place, Tracing, parent_of};
 
 /// Traces one batch on its way to a receiver.
 pub struct PostTraces {

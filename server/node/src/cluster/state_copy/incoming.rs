@@ -15,7 +15,7 @@ use tribunal_log::{Files, RealFiles, add_image, read_image, write_image};
 use tribunal_types::StateImage;
 
 use crate::cluster::state_copy::listing::Place;
-use crate::commit::recovery::log_dir;
+use crate::data_dir::log_dir;
 
 const INCOMING: &str = "incoming";
 const COPIED: &str = "copied";

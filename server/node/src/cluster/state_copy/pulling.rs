@@ -16,14 +16,14 @@ use tribunal_member::{Frame, groups_in};
 use tribunal_peer::{Identity, PeerEvents, Peers, Received};
 use tribunal_types::{Epoch, NodeId, StateImage};
 
+use crate::cluster::first_start::REMOVED;
 use crate::cluster::membership::Membership;
-use crate::cluster::recovery::REMOVED;
 use crate::cluster::state_copy::incoming::Incoming;
 use crate::cluster::state_copy::listing::{Listing, MADE, Place};
 use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::transfers::{InMemory, Transfers};
 use crate::cluster::{first_start, links};
-use crate::commit::recovery::log_dir;
+use crate::data_dir::log_dir;
 
 /// How long a member may take to flush its memory before it offers a copy.
 const OFFER_TIMEOUT: Duration = Duration::from_secs(60);

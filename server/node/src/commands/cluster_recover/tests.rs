@@ -18,10 +18,10 @@ use tribunal_types::{
 use super::*;
 use crate::cluster::membership::Membership;
 use crate::cluster::recovery::append_or_compare;
-use crate::commit::recovery::log_dir;
 use crate::commit::shards::Workers;
 use crate::commit::waiters::Channels;
 use crate::config::{Config, PolicyHost};
+use crate::data_dir::log_dir;
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::plugins::policies::PolicySet;
 use crate::plugins::signatures::Signers;

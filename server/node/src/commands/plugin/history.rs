@@ -5,8 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use tribunal_api::{PluginActivation, PluginList};
 
 use super::remote::{filler, get, print_json};
-use crate::commands::cli::Target;
 use crate::commands::output::out;
+use crate::commands::target::Target;
 
 /// Prints the history of a slot, or of all.
 ///

@@ -14,12 +14,13 @@ use tribunal_wasm::World;
 
 use super::history::change;
 use super::{Component, progress};
-use crate::commands::cli::{Target, program};
+use crate::commands::cli::program;
 use crate::commands::output::out;
 use crate::commands::plugin::check_config;
 use crate::commands::plugin_flags::{Activate, DIGEST_DIGITS, Push};
 use crate::commands::store::{block_on, refusal};
-use crate::plugins::plugin_store::hex;
+use crate::commands::target::Target;
+use crate::plugins::digest::hex;
 use crate::plugins::signatures;
 
 /// Timeout of a call: a check may compile for minutes.

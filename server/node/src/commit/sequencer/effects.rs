@@ -12,7 +12,7 @@ use super::{Sequencer, without_epoch};
 use crate::cluster::recovery::cannot_go_on;
 use crate::cluster::state_copy::Lacks;
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
-use crate::commit::log_thread::{GroupWrite, Job};
+use crate::commit::log_job::{GroupWrite, Job};
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
 use crate::commit::waiting_bytes::Releases;

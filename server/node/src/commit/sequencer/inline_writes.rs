@@ -12,7 +12,7 @@ use tribunal_types::{Batch, GroupId};
 
 use super::Sequencer;
 use crate::commit::epoch_cache::ResolvedEpoch;
-use crate::commit::log_thread::Job;
+use crate::commit::log_job::Job;
 use crate::commit::message::Message;
 
 /// Client queries must not wait for a disk: if one arrived within this duration, the log thread writes.

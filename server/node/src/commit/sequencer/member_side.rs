@@ -10,7 +10,7 @@ use super::availability::Availability;
 use crate::cluster::peer_clocks::PeerClocks;
 use crate::cluster::state_copy::Lag;
 use crate::commit::change_under_way::ChangeUnderWay;
-use crate::commit::log_thread::GroupWrites;
+use crate::commit::log_job::GroupWrites;
 
 /// State of a member's sequencer.
 pub(super) struct MemberSide {

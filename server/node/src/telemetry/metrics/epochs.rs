@@ -4,8 +4,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::kinds::{Level, seconds};
 use super::registered::{registered, registered_as};
-use super::{Level, seconds};
 use crate::telemetry::histogram::QuantileHistogram;
 
 /// The metrics.

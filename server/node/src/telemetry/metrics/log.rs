@@ -6,8 +6,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::kinds::{Level, seconds};
 use super::registered::{registered, registered_as};
-use super::{Level, seconds};
 
 /// The metrics.
 pub struct LogMetrics {

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use tribunal_push::PushActivity;
 use tribunal_service::WebhookStatus;
 
-use super::Level;
+use super::kinds::Level;
 use super::registered::registered;
 use super::stores::{PushStateLabel, StoreLabel};
 

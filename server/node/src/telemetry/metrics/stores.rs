@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tribunal_service::PushState;
 
-use super::Level;
+use super::kinds::Level;
 use super::registered::registered;
 
 /// Label of per-store metrics.

@@ -7,7 +7,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use super::Level;
+use super::kinds::Level;
 use super::registered::registered;
 
 /// Label of a tenant's metrics.
