@@ -6,8 +6,7 @@ use tribunal_types::{
     PluginActivation, PluginChoice, PluginSlot, ProposalId, Release, Roles, Skip, StoreId, StoreSpec, WriteKinds,
 };
 
-use crate::control_image::take_flag;
-use crate::reader::{Malformed, Reader};
+use crate::reader::{Malformed, Reader, take_flag};
 use crate::readers::{put_reader_move, put_webhook, take_reader_move, take_webhook};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head};

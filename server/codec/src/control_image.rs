@@ -11,7 +11,7 @@ use crate::control::{
     put_skip, put_slot, put_store, take_activation, take_bounds, take_component, take_detachment, take_fork,
     take_generation, take_join, take_key, take_release, take_report, take_skip, take_slot, take_store,
 };
-use crate::reader::{Malformed, Reader};
+use crate::reader::{Malformed, Reader, take_flag};
 use crate::readers::{put_offset, put_webhook, take_offset, take_webhook};
 use crate::varint::{put_bytes, put_varint};
 use crate::{Kind, put_head, take_head_since};
@@ -137,14 +137,6 @@ fn take_option<'a, T>(
     take: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>,
 ) -> Result<Option<T>, Malformed> {
     if take_flag(reader)? { take(reader).map(Some) } else { Ok(None) }
-}
-
-pub(crate) fn take_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match reader.u8("flag")? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(reader.malformed("flag")),
-    }
 }
 
 fn put_node(node: &ClusterNode, out: &mut Vec<u8>) {

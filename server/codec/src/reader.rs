@@ -164,6 +164,15 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Reads a byte that is 0 or 1.
+pub(crate) fn take_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.u8("flag")? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(reader.malformed("flag")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,10 +12,7 @@ use utoipa_axum::routes;
 
 use crate::app::{App, RouterOptions};
 use crate::authz::admission;
-use crate::limits_table;
 use crate::near_routes::RoutePatterns;
-use crate::openapi_security;
-use crate::problem_codes;
 use crate::request::target;
 use crate::response::marks::Streamed;
 use crate::response::problem::ProblemResponse;
@@ -24,6 +21,7 @@ use crate::routes::{
     batch_commit, begin, cluster, commit, commit_stream, consumers, keys, log_pull, meta, plugins, rows, stats,
     store_push, store_state, stores, stores_of_tenants, txn_status, versions, webhooks,
 };
+use crate::{limits_table, openapi_security, problem_codes};
 use tribunal_service::Service;
 
 /// The document without its paths.

@@ -22,9 +22,9 @@ use crate::admission::{
 };
 use crate::identity::node_name;
 use crate::link::Link;
-use crate::peers::Shared;
 use crate::send_queue::{FrameBody, SendQueue};
 use crate::settings::Lane;
+use crate::shared::Shared;
 use crate::socket::Socket;
 use crate::task_scope::TaskScope;
 use crate::tls_errors;

@@ -6,24 +6,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tribunal_types::NodeId;
 
-use crate::peers::PeerEvents;
+use crate::events::{PeerEvents, Received};
 use crate::settings::{FRAME_COST_BYTES, Lane};
-
-/// A received frame. While it exists, it counts towards the unprocessed bytes of its peer and lane; once these reach
-/// [`PeerSettings::queue_bytes_max`](crate::PeerSettings::queue_bytes_max), nothing more is read.
-#[derive(Debug)]
-pub struct Received {
-    /// The peer, authenticated by its certificate.
-    pub from: NodeId,
-    /// The lane.
-    pub lane: Lane,
-    /// The frame.
-    pub frame: Bytes,
-    _room: OwnedSemaphorePermit,
-}
 
 /// One lane of one peer.
 pub(crate) struct Intake {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tribunal_types::NodeId;
 
-use crate::peers::PeerEvents;
+use crate::events::PeerEvents;
 use crate::send_queue::{SendQueue, SentCounts};
 use crate::settings::Lane;
 use crate::status::Problem;
@@ -137,7 +137,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::intake::Received;
+    use crate::events::Received;
 
     #[derive(Default)]
     struct Reports(AtomicU64);

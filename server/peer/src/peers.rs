@@ -1,9 +1,8 @@
 //! The crate's entry point: starts and stops the connections of a node, accepts frames and reports status.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, TcpListener};
+use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -12,34 +11,16 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_types::{Generation, NodeId};
 
-use crate::accept;
-use crate::admission::Admitted;
-use crate::dial;
-use crate::holder::{self, Holder, elsewhere};
+use crate::events::PeerEvents;
+use crate::holder::{self};
 use crate::identity::Identity;
-use crate::intake::{Delivery, Intake, Received};
+use crate::intake::Intake;
 use crate::link::Link;
 use crate::refusals::Refusals;
 use crate::settings::{self, Lane, PeerSettings};
-use crate::socket::ArrivedAt;
-use crate::status::{LaneStatus, PeerStatus, PeersStatus};
-
-/// Factor by which a peer may be silent longer on the bulk lane than on the heartbeat lane: the bulk frames queued
-/// ahead of an answer are long.
-const BULK_SILENCE_FACTOR: u32 = 5;
-
-/// Receives the events of a node's connections. Called on threads of the runtime, and with locks held: must neither
-/// block nor call [`Peers::set_peers`].
-pub trait PeerEvents: Send + Sync + 'static {
-    /// A frame arrived.
-    fn received(&self, frame: Received);
-
-    /// Frames to a peer were lost or dropped. Reported once; again only after further frames were accepted for it.
-    fn unreachable(&self, peer: NodeId);
-
-    /// A peer reports that this node was removed. May be repeated.
-    fn removed(&self, by: NodeId);
-}
+use crate::shared::{Peer, Shared};
+use crate::status::{PeerStatus, PeersStatus};
+use crate::{accept, dial};
 
 /// The connections of a node to its peers. They end when it is dropped.
 pub struct Peers {
@@ -48,92 +29,6 @@ pub struct Peers {
     stop: watch::Sender<bool>,
     /// Also locked while peers are added.
     tasks: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// State shared by the tasks of all connections.
-pub(crate) struct Shared {
-    pub settings: PeerSettings,
-    pub identity: Identity,
-    pub events: Arc<dyn PeerEvents>,
-    pub refusals: Refusals,
-    /// Distinguishes this process from others that run as the same node.
-    pub process: String,
-    pub peers: RwLock<BTreeMap<NodeId, Peer>>,
-    /// Removed nodes; they are notified when they connect.
-    pub former: RwLock<BTreeSet<NodeId>>,
-    /// The generation in which the cluster decides, as far as this node knows.
-    pub generation: RwLock<Generation>,
-}
-
-/// A current peer.
-pub(crate) struct Peer {
-    link: Arc<Link>,
-    /// The link is dialled until this is dropped.
-    _dialling: watch::Sender<()>,
-    heartbeats: Arc<Intake>,
-    bulk: Arc<Intake>,
-    /// The process whose connections are accepted.
-    holder: Arc<Mutex<Holder>>,
-}
-
-impl Peer {
-    fn intake(&self, lane: Lane) -> &Arc<Intake> {
-        match lane {
-            Lane::Heartbeat => &self.heartbeats,
-            Lane::Bulk => &self.bulk,
-        }
-    }
-
-    fn lane_status(&self, lane: Lane) -> LaneStatus {
-        let (link, intake) = (self.link.status(lane), self.intake(lane));
-        LaneStatus {
-            connected: link.connected,
-            accepted: intake.is_accepted(),
-            received_at: intake.received_at(),
-            sent_bytes: link.sent_bytes,
-            sent_frames: link.sent_frames,
-            received_bytes: intake.received_bytes(),
-            received_frames: intake.received_frames(),
-            queued_bytes: link.queued_bytes,
-            dropped_count: link.dropped_count,
-            last_problem: link.last_problem,
-        }
-    }
-}
-
-impl Shared {
-    /// Allows a new connection of a node to deliver.
-    ///
-    /// # Errors
-    /// A message, if the node is not a peer, or another process runs as the node.
-    pub(crate) fn accept(&self, who: &Admitted, from: IpAddr, arrived_at: &ArrivedAt) -> Result<Delivery, String> {
-        let Admitted { node, lane, process } = who;
-        // Under the lock, so that no connection is accepted once its peer is removed.
-        let peers = self.peers.read();
-        let Some(peer) = peers.get(node) else {
-            return Err(format!("node {} no longer has node {node} among its peers", self.settings.node));
-        };
-        let is_accepted = |lane: Lane| peer.intake(lane).is_accepted();
-        let mut holder = peer.holder.lock();
-        if holder.process != *process {
-            // A release that does not name its process replaces the holder, and is replaced.
-            let both_named = !holder.process.is_empty() && !process.is_empty();
-            if both_named && holder.is_alive(is_accepted, self.settings.silent_after) {
-                return Err(elsewhere(self.settings.node, *node, holder.from, from));
-            }
-            *holder = Holder::of(process, from);
-        }
-        holder.arrived_at.insert(*lane, Arc::clone(arrived_at));
-        Ok(peer.intake(*lane).accept())
-    }
-
-    /// Returns how long a peer may be silent.
-    pub(crate) fn silent_after(&self, lane: Lane) -> Duration {
-        match lane {
-            Lane::Heartbeat => self.settings.silent_after,
-            Lane::Bulk => self.settings.silent_after * BULK_SILENCE_FACTOR,
-        }
-    }
 }
 
 impl Peers {

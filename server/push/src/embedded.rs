@@ -17,6 +17,7 @@ mod key_order;
 mod recent;
 mod runs;
 mod scan;
+mod stored;
 mod stored_bytes;
 #[cfg(test)]
 mod tests;
@@ -40,9 +41,10 @@ use flush::{ROOM_WAIT_MAX, Work};
 pub use follower::{Follower, OutOfUse};
 pub use image::EmbeddedImage;
 use image::Images;
-use recent::{Recent, Stored, read_sorted};
+use recent::{Recent, read_sorted};
 use runs::Runs;
 use scan::Merged;
+use stored::Stored;
 pub use stored_bytes::{ENTRY_OVERHEAD_BYTES, StoredBytes};
 
 use crate::{EpochSource, SourceError};

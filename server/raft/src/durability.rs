@@ -13,21 +13,11 @@
 //! entries change the members.
 
 use raft::StateRole;
-use tribunal_types::{GroupId, NodeId};
+use tribunal_types::NodeId;
 
 use crate::group::Group;
+use crate::output::DurableUpTo;
 use crate::storage::GroupLog;
-
-/// The durable part of a voter's log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DurableUpTo {
-    /// The group.
-    pub group: GroupId,
-    /// The current term, which is also that of the entry.
-    pub term: u64,
-    /// The entry.
-    pub index: u64,
-}
 
 /// A group's state between reports.
 #[derive(Debug)]

@@ -6,12 +6,11 @@ use bytes::Bytes;
 use tribunal_codec::EntryId;
 use tribunal_types::{GroupId, NodeId};
 
-use crate::durability::DurableUpTo;
 use crate::group::Group;
 use crate::input::{Input, StoredGroup};
 use crate::members::Members;
 use crate::outbox::Outbox;
-use crate::output::Output;
+use crate::output::{DurableUpTo, Output};
 use crate::refused::{BadGroup, Refused};
 use crate::settings::{NODE_MAX, Settings};
 use crate::storage::GroupLog;

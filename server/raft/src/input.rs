@@ -3,9 +3,9 @@
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::{GroupId, NodeId};
 
-use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
+use crate::output::DurableUpTo;
 
 /// A position in a group's log, with the members as of it: a group's part of a state image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

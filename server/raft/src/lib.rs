@@ -70,13 +70,12 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-pub use durability::DurableUpTo;
 pub use entry_content::EntryKind;
 pub use groups::RaftGroups;
 pub use input::{GroupPoint, Input, StoredGroup};
 pub use members::Members;
 pub use message::RaftMessage;
-pub use output::Output;
+pub use output::{DurableUpTo, Output};
 pub use refused::{BadGroup, Refused};
 pub use settings::{MESSAGE_BYTES_MAX, MESSAGE_ENTRY_BYTES_MAX, NODE_MAX, PAYLOAD_BYTES_MAX, Settings};
 pub use sole_member::{SoleMember, sole_member};

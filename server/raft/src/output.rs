@@ -4,9 +4,19 @@ use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupState};
 use tribunal_types::{GroupId, NodeId};
 
-use crate::durability::DurableUpTo;
 use crate::members::Members;
 use crate::message::RaftMessage;
+
+/// The durable part of a voter's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurableUpTo {
+    /// The group.
+    pub group: GroupId,
+    /// The current term, which is also that of the entry.
+    pub term: u64,
+    /// The entry.
+    pub index: u64,
+}
 
 /// An action to carry out or a piece of news, in order.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,19 +5,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range as Indices;
 
-use crate::control::ControlIndex;
-use crate::ids::{BodyHash, Csn, Epoch, GroupId, NamespaceId, RowKey, StoreId, TxnId, Version};
-use crate::txn::{Isolation, Range, Read, Span, TxnRequest, Write};
+use crate::ids::{BodyHash, ControlIndex, Csn, Epoch, GroupId, NamespaceId, RowKey, StoreId, TxnId, Version};
+use crate::txn::{Isolation, Range, Read, Span, StoreSnapshot, TxnRequest, Write};
 use crate::verdict::{Conflict, Reason};
-
-/// The newest state of one store that a transaction may have read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct StoreSnapshot {
-    /// The store.
-    pub store: StoreId,
-    /// Its state after all commits with an epoch up to this one.
-    pub at: Epoch,
-}
 
 /// A transaction's header within a [`Batch`]. Its operations are in the batch's columns, from the previous
 /// header's `*_end` up to its own.

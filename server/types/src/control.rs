@@ -7,16 +7,12 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::access::ApiKey;
-use crate::ids::{Epoch, GroupId, Lsn, NodeId, StoreId};
+use crate::ids::{ControlIndex, Epoch, GroupId, Lsn, NodeId, StoreId};
 use crate::limits::NAME_BYTES_MAX;
 use crate::reader::{ReaderMove, Webhook};
 use crate::release::{Generation, Release};
 use crate::store::StoreSpec;
 use crate::txn::Isolation;
-
-/// Position in the control log, starting at 1. 0 means that none is applied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ControlIndex(pub u64);
 
 /// A slot that a plugin can fill.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 
 use crate::access::ApiKey;
 use crate::control::{
-    AnnouncedComponent, Bounds, ControlIndex, Detachment, GroupJoin, PluginActivation, PluginSlot, ProposalId, Skip,
+    AnnouncedComponent, Bounds, Detachment, GroupJoin, PluginActivation, PluginSlot, ProposalId, Skip,
 };
-use crate::ids::{Epoch, Lsn, NamespaceId, NodeId};
+use crate::ids::{ControlIndex, Epoch, Lsn, NamespaceId, NodeId};
 use crate::reader::{ConsumerOffset, HeldWebhook};
 use crate::release::{Generation, Release};
-use crate::store::StoreSpec;
+use crate::store::{Pusher, StoreSpec};
 
 /// The state after control entry `index`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,15 +107,6 @@ pub struct DeclaredStore {
     pub fork: Option<Lsn>,
     /// Records that its storages never received, with the control entries that skip them, oldest first.
     pub skips: Vec<(ControlIndex, Skip)>,
-}
-
-/// The member that pushes to a storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pusher {
-    /// The member.
-    pub node: NodeId,
-    /// The control entry that named it.
-    pub since: ControlIndex,
 }
 
 impl DeclaredStore {

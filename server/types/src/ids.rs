@@ -278,6 +278,10 @@ pub struct RowKey {
     pub lo: u64,
 }
 
+/// Position in the control log, starting at 1. 0 means that none is applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ControlIndex(pub u64);
+
 #[cfg(test)]
 mod tests {
     use super::*;

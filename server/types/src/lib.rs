@@ -27,18 +27,18 @@ pub use access::{ApiKey, DEFAULT_NAMESPACE, Role, Roles};
 pub use adaptor::{
     Ack, Command, HttpCall, PushRequest, RespPipeline, RespValue, SqlStatement, StorageReply, Watermark,
 };
-pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, StoreSnapshot, Txn};
+pub use batch::{Batch, EarlyAbort, FenceItem, ImportedVersion, Txn};
 pub use control::{
-    AnnouncedComponent, Bounds, Component, ComponentReport, ControlChange, ControlEntry, ControlIndex, Detachment,
-    FilledBy, GroupJoin, PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
+    AnnouncedComponent, Bounds, Component, ComponentReport, ControlChange, ControlEntry, Detachment, FilledBy,
+    GroupJoin, PluginActivation, PluginChoice, PluginSlot, ProposalId, Skip,
 };
 pub use control_image::{
-    ClusterNode, ControlImage, DeclaredStore, HeldKey, LastProposal, NodeStage, PastEntry, Pusher, RevokedKey,
-    SlotEntry, SlotImage,
+    ClusterNode, ControlImage, DeclaredStore, HeldKey, LastProposal, NodeStage, PastEntry, RevokedKey, SlotEntry,
+    SlotImage,
 };
 pub use ids::{
-    BodyHash, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId, RowKey, StoreId,
-    TxnId, TxnIx, Version,
+    BodyHash, ControlIndex, Csn, Digest, Epoch, GroupId, Incarnation, InvalidLogId, LogId, Lsn, NamespaceId, NodeId,
+    RowKey, StoreId, TxnId, TxnIx, Version,
 };
 pub use image::{Blob, Column, StateImage};
 pub use outcome::{
@@ -48,6 +48,6 @@ pub use outcome::{
 pub use reader::{ConsumerOffset, HeldWebhook, ReaderMove, Webhook};
 pub use record::{ReadLimit, RecordBatch, RecordHead, RecordId, RecordWrite};
 pub use release::{Generation, Generations, Release};
-pub use store::{EMBEDDED_ADAPTOR, Existence, StoreSpec};
-pub use txn::{Isolation, Range, Read, Span, TxnRequest, Write, WriteKind, WriteKinds};
+pub use store::{EMBEDDED_ADAPTOR, Existence, Pusher, StoreSpec};
+pub use txn::{Isolation, Range, Read, Span, StoreSnapshot, TxnRequest, Write, WriteKind, WriteKinds};
 pub use verdict::{Conflict, OpKind, Reason, Stage, Verdict};

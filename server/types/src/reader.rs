@@ -3,9 +3,8 @@
 use alloc::string::String;
 use core::fmt;
 
-use crate::control::ControlIndex;
-use crate::control_image::Pusher;
-use crate::ids::{LogId, Lsn, NamespaceId, StoreId};
+use crate::ids::{ControlIndex, LogId, Lsn, NamespaceId, StoreId};
+use crate::store::Pusher;
 
 /// A consumer's position in one store's log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 
-use crate::ids::{NamespaceId, StoreId};
+use crate::ids::{ControlIndex, NamespaceId, NodeId, StoreId};
 use crate::txn::WriteKinds;
 
 /// The authority on whether a row exists.
@@ -49,4 +49,13 @@ impl StoreSpec {
     pub fn is_embedded(&self) -> bool {
         self.adaptor.as_deref() == Some(EMBEDDED_ADAPTOR)
     }
+}
+
+/// The member that pushes to a storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pusher {
+    /// The member.
+    pub node: NodeId,
+    /// The control entry that named it.
+    pub since: ControlIndex,
 }

@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 use core::mem::size_of;
 
-use crate::batch::StoreSnapshot;
 use crate::ids::{BodyHash, Epoch, NamespaceId, RowKey, StoreId, TxnId, Version};
 
 /// Isolation level of a transaction. The numbers are part of the log format and of the plugin ABI.
@@ -209,6 +208,15 @@ impl Write {
         (self.start_len > 0)
             .then(|| Span { at: self.value.at.saturating_add(self.value.len), len: u32::from(self.start_len) })
     }
+}
+
+/// The newest state of one store that a transaction may have read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StoreSnapshot {
+    /// The store.
+    pub store: StoreId,
+    /// Its state after all commits with an epoch up to this one.
+    pub at: Epoch,
 }
 
 /// A transaction on its way into a batch. Row keys are hashed; spans point into `keys` and `values`.

@@ -11,7 +11,7 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 
-use crate::engine::operator_cost;
+use crate::fuel::operator_cost;
 use crate::limits::PluginLimits;
 
 /// Number of the engine. Must be raised when the pinned wasmtime gives a plugin other results or other faults.

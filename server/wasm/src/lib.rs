@@ -20,6 +20,7 @@ pub mod engine;
 mod export;
 pub mod fault;
 pub mod fingerprint;
+mod fuel;
 pub mod gate;
 pub mod host_failure;
 mod instance_cache;

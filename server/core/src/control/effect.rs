@@ -4,13 +4,43 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use tribunal_types::{ApiKey, Bounds, Generation, GroupJoin, Lsn, NodeId, PluginActivation, RevokedKey, StoreId};
+use tribunal_types::{
+    ApiKey, Bounds, Generation, GroupJoin, Lsn, NamespaceId, NodeId, PluginActivation, RevokedKey, StoreId,
+};
 
-use super::readers::ReaderMoved;
 use super::refusal::Refusal;
 
 /// The result of an entry: the same on every node that applies it.
 pub type Applied = Result<Effect, Refusal>;
+
+/// The result of a reader change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReaderMoved {
+    /// The consumer has the offset.
+    Offset {
+        /// Namespace of the consumer.
+        namespace: NamespaceId,
+        /// Its name.
+        name: String,
+        /// The store.
+        store: StoreId,
+    },
+    /// There is no room for another offset; the value is the maximum.
+    Full(usize),
+    /// The consumer no longer has an offset in these stores; if the list is empty, it had none.
+    Forgotten {
+        /// Namespace of the consumer.
+        namespace: NamespaceId,
+        /// Its name.
+        name: String,
+        /// The stores.
+        stores: Vec<StoreId>,
+    },
+    /// The store's receiver has another watermark.
+    Delivered(StoreId),
+    /// None: the delivery has ended since.
+    Void,
+}
 
 /// The effect of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

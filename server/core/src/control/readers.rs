@@ -14,36 +14,7 @@ use tribunal_types::{
     ConsumerOffset, ControlIndex, HeldWebhook, Lsn, NamespaceId, NodeId, Pusher, ReaderMove, StoreId, Webhook,
 };
 
-use super::effect::Effect;
-
-/// The result of a reader change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReaderMoved {
-    /// The consumer has the offset.
-    Offset {
-        /// Namespace of the consumer.
-        namespace: NamespaceId,
-        /// Its name.
-        name: String,
-        /// The store.
-        store: StoreId,
-    },
-    /// There is no room for another offset; the value is the maximum.
-    Full(usize),
-    /// The consumer no longer has an offset in these stores; if the list is empty, it had none.
-    Forgotten {
-        /// Namespace of the consumer.
-        namespace: NamespaceId,
-        /// Its name.
-        name: String,
-        /// The stores.
-        stores: Vec<StoreId>,
-    },
-    /// The store's receiver has another watermark.
-    Delivered(StoreId),
-    /// None: the delivery has ended since.
-    Void,
-}
+use super::effect::{Effect, ReaderMoved};
 
 type Key = (NamespaceId, String, StoreId);
 

@@ -1,6 +1,7 @@
 //! Conversion of the resolver's whole replicated state to plain columns, and back. An image fits any number of shards;
 //! within an epoch, its columns have no particular order. Invalid columns are rejected, never trusted.
 
+mod freezing;
 pub mod frozen;
 
 use alloc::collections::BTreeMap;
@@ -23,7 +24,7 @@ use crate::resolve::shard_place::ShardPlace;
 use crate::state::floor::EpochMark;
 use crate::state::history::{History, RowState};
 use crate::state::id_bucket::IdEntry;
-use crate::state::map::{Entry, row_flag};
+use crate::state::map_entry::{Entry, row_flag};
 use crate::state::sums::{RowSums, Sum};
 use crate::state::window::RangeWindow;
 

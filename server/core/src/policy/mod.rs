@@ -5,6 +5,9 @@
 //! fault makes the whole epoch fall back to the native policy in [`crate::policy::native`], on every replica.
 
 pub mod native;
+mod policies;
+
+pub use policies::Policies;
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -185,23 +188,4 @@ pub trait ConflictRule: Sync {
     /// # Errors
     /// A deterministic fault; the epoch then falls back to the native rule.
     fn rank(&self, columns: &TxnColumns) -> Result<Ranks, PolicyFault>;
-}
-
-/// The policies of one epoch.
-#[derive(Clone, Copy)]
-pub struct Policies<'a> {
-    /// Ranks contended transactions.
-    pub rule: &'a dyn ConflictRule,
-    /// Judges the transactions of every level.
-    pub validator: &'a dyn Validator,
-    /// Decides in place of a failed rule.
-    pub rule_fallback: crate::policy::native::NativeRule,
-}
-
-impl Policies<'_> {
-    /// Returns the groups of columns that each level's validator needs, combined with those of its native fallback.
-    pub(crate) fn needs(&self) -> [u8; 4] {
-        let fallback = crate::policy::native::NativeValidator;
-        Isolation::ALL.map(|level| self.validator.needs(level) | fallback.needs(level))
-    }
 }

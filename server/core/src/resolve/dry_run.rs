@@ -12,13 +12,13 @@ use tribunal_types::{
 use crate::planted::{Bug, planted};
 use crate::policy::Policies;
 use crate::policy::native::NativeValidator;
-use crate::resolve::join;
 use crate::resolve::resolver::Resolver;
 use crate::resolve::scratch::ShardScratch;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
-use crate::resolve::validate;
-use crate::state::id_table::ScopedId;
-use crate::state::map::{Entry, NO_SLOT};
+use crate::resolve::{join, validate};
+use crate::state::map::NO_SLOT;
+use crate::state::map_entry::Entry;
+use crate::state::scoped_id::ScopedId;
 use crate::verdicts::{blamed, conflict_of};
 
 /// The only transaction of a pretended epoch.

@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use tribunal_types::{RowKey, Version, limits};
 
 use crate::resolve::shard_place::ShardPlace;
-use crate::state::map::{Entry, NO_SLOT, VersionMap, row_flag};
+use crate::state::map::{NO_SLOT, VersionMap};
+use crate::state::map_entry::{Entry, row_flag};
 
 /// "Not of this shard", "no transaction", "not contended".
 pub(crate) const NONE: u32 = u32::MAX;

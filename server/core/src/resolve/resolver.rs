@@ -19,18 +19,17 @@ use crate::planted::{Bug, planted};
 use crate::policy::{Policies, group};
 use crate::resolve::apply::{self, Changes};
 use crate::resolve::executor::ShardExecutor;
-use crate::resolve::join;
 use crate::resolve::merge::{Loser, Merged};
 use crate::resolve::scratch::{Creation, ShardScratch};
 use crate::resolve::shard::Shard;
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
-use crate::resolve::validate;
-use crate::resolve::vote;
+use crate::resolve::{join, validate, vote};
 use crate::row_key::RowKeyer;
 use crate::state::digest;
 use crate::state::floor::{EpochMark, Floor};
-use crate::state::id_table::{IdLimits, IdTable, Known, ScopedId};
+use crate::state::id_table::{IdLimits, IdTable, Known};
+use crate::state::scoped_id::ScopedId;
 use crate::state::stores::Stores;
 use crate::state::window::KeyRange;
 
@@ -556,7 +555,7 @@ impl Resolver {
     /// Returns the version of a row that currently exists.
     pub(crate) fn version_of(&self, row: RowKey) -> Option<Version> {
         let (_, entry) = self.shard_of(row).state.map.find(row)?;
-        if entry.flags() & crate::state::map::row_flag::TOMBSTONE != 0 {
+        if entry.flags() & crate::state::map_entry::row_flag::TOMBSTONE != 0 {
             return None;
         }
         Version::from_bits(entry.version)

@@ -10,8 +10,8 @@ use core::ops::Range;
 
 use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
 
-use crate::state::id_table::ScopedId;
 use crate::state::prefetch::prefetch;
+use crate::state::scoped_id::ScopedId;
 
 /// A decided id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use tribunal_types::{BodyHash, Epoch, NamespaceId, TxnId, VerdictAt};
+use tribunal_types::{BodyHash, Epoch, TxnId, VerdictAt};
 
 use crate::state::id_bucket::{ID_BYTES, IdBucket, IdEntry};
+use crate::state::scoped_id::ScopedId;
 
 /// The status of an id in the id table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,19 +22,6 @@ pub enum Known {
     At(VerdictAt, Option<BodyHash>),
     /// Not known, and too old or too far ahead to be executed.
     OutsideWindow,
-}
-
-/// An id with its namespace, the key of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ScopedId {
-    pub(crate) namespace: NamespaceId,
-    pub(crate) id: TxnId,
-}
-
-impl ScopedId {
-    fn second(&self) -> u64 {
-        self.id.unix_ms() / 1000
-    }
 }
 
 /// Returns the entry to search for in the id's bucket: the id without a verdict.
@@ -239,6 +227,8 @@ impl IdTable {
 
 #[cfg(test)]
 mod tests {
+    use tribunal_types::NamespaceId;
+
     use super::*;
 
     const LIMITS: IdLimits = IdLimits { window_ms: 10_000, age_ms: 60_000, bytes_max: 100 * ID_BYTES };

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Epoch, RowKey, Version};
 
-use crate::state::map::Entry;
+use crate::state::map_entry::Entry;
 
 /// A copy in progress.
 #[derive(Debug)]

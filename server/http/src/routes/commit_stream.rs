@@ -30,8 +30,7 @@ use tribunal_types::limits::{
 
 use crate::app::{App, RouterOptions};
 use crate::quota::Permit;
-use crate::request::body::SHORT_BYTES;
-use crate::request::body::{MediaType, media_type, root_cause};
+use crate::request::body::{MediaType, SHORT_BYTES, media_type, root_cause};
 use crate::request::caller::caller;
 use crate::request::content_negotiation::Form;
 use crate::request::lines::{Line, LineReader};

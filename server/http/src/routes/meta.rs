@@ -13,14 +13,13 @@ use tribunal_api::examples::TXN_ID;
 use tribunal_api::{Health, Readiness, VersionInfo};
 
 use crate::app::App;
-use crate::counters;
-use crate::limits_table;
 use crate::request::content_negotiation::{Form, preferred};
 use crate::response::content::{typed_response, wire_response};
 use crate::response::filled_body::filled;
 use crate::response::kept_body::keeping;
 use crate::response::marks::Streamed;
 use crate::response::prometheus_text::{OPENMETRICS_END, prometheus_text};
+use crate::{counters, limits_table};
 
 /// Content type of the Prometheus text format.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";

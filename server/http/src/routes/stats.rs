@@ -15,14 +15,12 @@ use crate::app::App;
 use crate::request::caller::principal;
 use crate::request::content_negotiation::{Form, accepted};
 use crate::request::query::Query;
-use crate::response::content::streamed;
-use crate::response::content::wire_response;
+use crate::response::content::{streamed, wire_response};
 use crate::response::field_error::Code;
 use crate::response::problem::ProblemResponse;
 use crate::response::service_problem::refuse;
 use crate::response::stream_room::{StreamRoom, chunk};
-use crate::routes::consumers;
-use crate::routes::{plugins, stores};
+use crate::routes::{consumers, plugins, stores};
 use tribunal_service::{Principal, Service, Summary, Timed};
 
 /// Default interval between statistics.

@@ -14,8 +14,7 @@ use tribunal_service::{AckMode, Catalog, Decided, Lane, Service, ServiceError};
 use tribunal_types::{TxnId, TxnRequest};
 
 use crate::quota::Permit;
-use crate::request::body::SHORT_BYTES;
-use crate::request::body::utf8;
+use crate::request::body::{SHORT_BYTES, utf8};
 use crate::request::caller::CallerContext;
 use crate::request::lines::Line;
 use crate::request::plain_commit::commit_document;

@@ -14,9 +14,8 @@ use tribunal_peer::check_host;
 use tribunal_types::NodeId;
 
 use crate::cluster::adoption::FirstMember;
-use crate::cluster::first_start;
-use crate::cluster::kept_log;
 use crate::cluster::membership::{NAME_RULE, is_name};
+use crate::cluster::{first_start, kept_log};
 use crate::commands::cli::{ClusterAdopt, program};
 use crate::commands::cluster_files::{self, CONFIG_FILE, NodeFiles, SECRET_FILE};
 use crate::commands::output::out;

@@ -13,8 +13,7 @@ use tribunal_member::Stage;
 use tribunal_recover::{Accepted, StoppedNode};
 use tribunal_types::NodeId;
 
-use crate::cluster::roster;
-use crate::cluster::{lost_entries, unfinished_recovery};
+use crate::cluster::{lost_entries, roster, unfinished_recovery};
 use crate::commands::cli::program;
 use crate::commands::output::out;
 use crate::config::Config;

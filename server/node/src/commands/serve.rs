@@ -19,9 +19,8 @@ use crate::config::{Config, LogFormat, Rule};
 use crate::configured::Configured;
 use crate::ignored_settings::ignored_in_environment;
 use crate::node::{Node, NodeError};
-use crate::panics;
 use crate::signals::{Signals, StopsAtOnce};
-use crate::supervisor;
+use crate::{panics, supervisor};
 
 /// Runs an open node on loopback with an embedded store `kv`.
 ///

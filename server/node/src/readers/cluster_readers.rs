@@ -15,7 +15,8 @@ use crossbeam_channel::Sender;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
-use tribunal_core::control::readers::{ReaderMoved, ReaderTable};
+use tribunal_core::control::effect::ReaderMoved;
+use tribunal_core::control::readers::ReaderTable;
 use tribunal_core::control::{Effect, ReplicatedState};
 use tribunal_types::limits::READER_MOVES_MAX;
 use tribunal_types::{

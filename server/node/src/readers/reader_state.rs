@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossbeam_channel::Sender;
 use tokio::runtime::Handle;
 use tribunal_core::control::ReplicatedState;
-use tribunal_core::control::readers::ReaderMoved;
+use tribunal_core::control::effect::ReaderMoved;
 use tribunal_types::{
     ConsumerOffset, ControlIndex, HeldWebhook, LogId, Lsn, NamespaceId, ReaderMove, StoreId, Webhook,
 };

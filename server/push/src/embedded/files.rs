@@ -7,8 +7,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{EmbeddedError, EmbeddedStore};
-
 /// A file of a store. Its content never changes, and stays readable after the store has replaced the file.
 #[derive(Debug)]
 pub struct StoreFile {
@@ -47,25 +45,5 @@ impl StoreFile {
                 Ok(())
             }
         }
-    }
-}
-
-impl EmbeddedStore {
-    /// Flushes everything up to the current end of the log, then returns the files. Waits for the disk.
-    ///
-    /// # Errors
-    /// See [`EmbeddedError`].
-    pub fn flushed_files(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
-        let head = self.source.head(self.id);
-        self.catch_up()?;
-        // A flush in progress may have begun before the last epoch was applied.
-        while self.flushed() < head.min(self.applied()) {
-            self.flush()?;
-            if !self.wait_for_flush() {
-                return Err(EmbeddedError::Busy { seconds: super::flush::ROOM_WAIT_MAX.as_secs() });
-            }
-            self.shared.usable()?;
-        }
-        self.shared.runs.files()
     }
 }

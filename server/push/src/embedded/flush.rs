@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::files::StoreFile;
 use super::runs::{Finished, worth_compacting};
 use super::{Breakdown, EmbeddedError, EmbeddedStore, Shared};
 
@@ -48,6 +49,24 @@ impl Drop for ReportPanic<'_> {
 }
 
 impl EmbeddedStore {
+    /// Flushes everything up to the current end of the log, then returns the files. Waits for the disk.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn flushed_files(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
+        let head = self.source.head(self.id);
+        self.catch_up()?;
+        // A flush in progress may have begun before the last epoch was applied.
+        while self.flushed() < head.min(self.applied()) {
+            self.flush()?;
+            if !self.wait_for_flush() {
+                return Err(EmbeddedError::Busy { seconds: ROOM_WAIT_MAX.as_secs() });
+            }
+            self.shared.usable()?;
+        }
+        self.shared.runs.files()
+    }
+
     /// Begins to flush all rows in memory, so that the log may be truncated up to them. Does nothing if a flush is in
     /// progress, or if there are no such rows.
     ///

@@ -9,7 +9,7 @@ use foldhash::fast::RandomState;
 use tribunal_types::{Lsn, Version, WriteKind};
 
 use super::EmbeddedError;
-use super::recent::Stored;
+use super::stored::Stored;
 
 /// A write of a row.
 #[derive(Clone, Copy)]

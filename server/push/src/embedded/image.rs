@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tribunal_types::Lsn;
 
-use super::recent::Stored;
+use super::stored::Stored;
 use super::{EmbeddedError, EmbeddedStore, Row, row};
 
 /// Maximum size of the rows retained for one image.

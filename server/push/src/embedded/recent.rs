@@ -14,20 +14,8 @@ use tribunal_types::{Epoch, Version, Watermark};
 
 use super::arena::{Arena, Piece};
 use super::key_order::KeyOrder;
-use super::runs::ENTRY_HEAD_BYTES;
-
-/// A row's value and version, copied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stored {
-    pub version: Version,
-    pub value: Box<[u8]>,
-}
-
-impl Stored {
-    pub(super) fn of((version, value): (Version, &[u8])) -> Stored {
-        Stored { version, value: value.into() }
-    }
-}
+use super::runs::entry::HEAD_BYTES as ENTRY_HEAD_BYTES;
+use super::stored::Stored;
 
 /// The state of a row in a layer; `None` if it was deleted.
 pub(super) type Known<'a> = Option<(Version, &'a [u8])>;

@@ -8,7 +8,7 @@
 //!
 //! Must never: change a file that a manifest lists, or retry a failed sync.
 
-mod entry;
+pub(super) mod entry;
 mod filter;
 mod manifest;
 mod merge;
@@ -27,9 +27,9 @@ use tribunal_types::Watermark;
 
 use super::EmbeddedError;
 use super::files::StoreFile;
-use super::recent::{Frozen, Stored};
+use super::recent::Frozen;
+use super::stored::Stored;
 use entry::Entry;
-pub(super) use entry::HEAD_BYTES as ENTRY_HEAD_BYTES;
 use manifest::Manifest;
 pub(super) use merge::RunMerge;
 pub(super) use merge::worth_compacting;

@@ -3,8 +3,9 @@
 use std::iter::Peekable;
 
 use super::EmbeddedError;
-use super::recent::{Known, Recent, Stored};
+use super::recent::{Known, Recent};
 use super::runs::{RunMerge, Runs};
+use super::stored::Stored;
 
 type RecentEntries<'a> = Box<dyn Iterator<Item = (&'a [u8], Known<'a>)> + 'a>;
 

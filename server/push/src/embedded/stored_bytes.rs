@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::runs;
 
 /// Bytes that an entry takes besides its key and value.
-pub const ENTRY_OVERHEAD_BYTES: usize = runs::ENTRY_HEAD_BYTES;
+pub const ENTRY_OVERHEAD_BYTES: usize = runs::entry::HEAD_BYTES;
 
 /// The bytes of one store. Outlives the store: the files are still there.
 #[derive(Debug, Default)]

@@ -11,8 +11,7 @@ use tribunal_types::{ControlChange, Epoch, NodeId, NodeStage};
 
 use super::Sequencer;
 use super::inline_writes::Allowed;
-use crate::cluster::first_start::FirstStart;
-use crate::cluster::first_start::REMOVED;
+use crate::cluster::first_start::{FirstStart, REMOVED};
 use crate::cluster::recovery::TICK;
 use crate::cluster::state_copy::{Lacks, Lag};
 use crate::cluster::{lost_entries, peer_clocks};

@@ -5,7 +5,7 @@
 
 use tribunal_types::Version;
 
-use crate::embedded::recent::Stored;
+use crate::embedded::stored::Stored;
 
 /// Value length that marks a deleted row; far above the length of any value.
 const DELETED: u32 = u32::MAX;

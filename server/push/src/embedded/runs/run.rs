@@ -21,7 +21,7 @@ use super::entry::Entry;
 use super::filter::Filter;
 use crate::embedded::EmbeddedError;
 use crate::embedded::files::StoreFile;
-use crate::embedded::recent::Stored;
+use crate::embedded::stored::Stored;
 
 /// Magic bytes at the start of a footer.
 pub(super) const MAGIC: &[u8; 8] = b"tribrun1";
