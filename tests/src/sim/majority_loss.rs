@@ -134,10 +134,14 @@ impl World {
         }
     }
 
-    /// Returns whether a machine can continue alone without losing any decision: it is a member, the cluster has other
-    /// members, and no node has decided more.
+    /// Returns whether a machine can continue alone without losing any decision: it is a member as far as it knows, the
+    /// cluster has other members, and no node has decided more.
     fn can_continue_alone(&self, machine: &Machine) -> bool {
         let Some(process) = &machine.process else { return false };
+        // The command refuses the directory of a node that was told of its removal.
+        if machine.removed {
+            return false;
+        }
         let (replica, me) = (process.member.replica(), NodeId(machine.node));
         let members = replica.replicated().members();
         let is_member = |node| members.node(node).is_some_and(|known| known.stage != NodeStage::Left);
@@ -232,6 +236,8 @@ impl World {
         }
         let machine = self.machine(survivor);
         machine.kill();
+        // Only the lost nodes knew of its removal, if it was removed: it is a member again.
+        machine.left = false;
         if let Some(disk) = cut {
             machine.disk = disk;
         }
