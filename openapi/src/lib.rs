@@ -6,6 +6,7 @@
 pub mod access;
 pub mod checksum;
 pub mod cluster;
+pub mod consistency;
 pub mod downgrade;
 pub mod examples;
 pub mod log;
@@ -23,6 +24,7 @@ pub mod txn;
 pub use access::{KeyCreated, KeyInfo, KeyList, KeyRequest};
 pub use checksum::RecordChecksum;
 pub use cluster::{ClusterInfo, ClusterNode, ClusterPush, NodeAdmitted, NodeRequest, NodeStage};
+pub use consistency::Consistency;
 pub use log::{LogEvent, LogEventKind, LogPage, LogRecord, LogWrite, StateKind, StateLine};
 pub use meta::{Health, Readiness, VersionInfo};
 pub use plugin::{
@@ -43,8 +45,7 @@ pub use store::{
 pub use stream::{CommitEvent, CommitEventKind, CommitLines};
 pub use txn::{
     AbortReason, Ack, BatchCommitRequest, BatchCommitResponse, BatchTxn, BeginRequest, BeginResponse, CommitRequest,
-    Conflict, ConflictOp, ConflictStage, Consistency, IsolationLevel, Range, Read, TxnOutcome, TxnState, Write,
-    WriteOp,
+    Conflict, ConflictOp, ConflictStage, IsolationLevel, Range, Read, TxnOutcome, TxnState, Write, WriteOp,
 };
 
 /// The OpenAPI 3.1 document, as checked in.

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::consistency::Consistency;
 use crate::present::present;
 use crate::store::Row;
-use crate::txn::Consistency;
 
 /// Rows and ranges to read; at least one of either.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

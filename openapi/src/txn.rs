@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::consistency::Consistency;
 use crate::present::present;
 use crate::problem::Problem;
 use crate::read::{RangeRead, ReadRange, ReadRow, RowRead};
@@ -107,18 +108,6 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, max_items = 256)]
     pub ranges: Option<Vec<RangeRead>>,
-}
-
-/// What the snapshots of a Begin, or the rows of a read, must include.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Consistency {
-    /// What the session token covers, and what the node itself has acknowledged.
-    #[default]
-    Session,
-    /// Everything that any node of the cluster acknowledged to any client before the request. Costs a round trip to a
-    /// majority of the nodes; on a node that runs alone, nothing.
-    Fresh,
 }
 
 /// A transaction that has begun.

@@ -5,10 +5,11 @@ use std::io::Write as _;
 use rand::Rng;
 
 use crate::key;
-use crate::model::{Row, Versions};
+use crate::key::Row;
+use crate::model::Versions;
 use crate::options::{Level, Shape, Workload};
+use crate::plan::{Change, Plan, Scan};
 use crate::wire::write_decimal;
-use crate::workload::{Change, Plan, Scan};
 
 /// Characters of random values: 64 of them, so that six random bits select one.
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use crate::key;
-use crate::model::Row;
+use crate::key::Row;
 
 /// Rows of a workload in the order of their creation: the loaded ones, then the inserted ones.
 #[derive(Debug)]

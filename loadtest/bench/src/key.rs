@@ -3,7 +3,8 @@
 
 use std::ops::Range;
 
-use crate::model::Row;
+/// A row's number within the workload.
+pub type Row = u32;
 
 /// First number above those of loaded rows: keys have seven digits.
 pub const LOADED_END: Row = 10_000_000;

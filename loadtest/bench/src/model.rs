@@ -6,11 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::key;
-use crate::workload::Scan;
-
-/// A row's number within the workload, see [`crate::key`].
-pub type Row = u32;
+use crate::key::{self, Row};
+use crate::plan::Scan;
 
 /// Newest known state by row.
 #[derive(Debug)]

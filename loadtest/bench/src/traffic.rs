@@ -10,11 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::body::{BodyWriter, mint_id};
 use crate::engine::Traffic;
 use crate::key;
-use crate::model::{Row, RowModel};
+use crate::key::Row;
+use crate::model::RowModel;
 use crate::options::{Common, Workload};
+use crate::plan::{Change, Plan};
 use crate::reply::{Decision, conflicts, decision, ended_before, items};
 use crate::wire::write_post;
-use crate::workload::{Change, OPENING_BALANCE, Plan, Planner, row_count};
+use crate::workload::{OPENING_BALANCE, Planner, row_count};
 
 /// Rows per preloading transaction.
 const PRELOAD_ROWS_PER_TXN: Row = 250;

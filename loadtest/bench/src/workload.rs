@@ -2,77 +2,16 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, RngExt, SeedableRng};
-use rand_distr::{Distribution, Zipf};
 
-use crate::model::{Row, RowModel};
+use crate::key::Row;
+use crate::model::RowModel;
 use crate::options::{Shape, Workload};
+use crate::plan::{Change, Plan};
+use crate::spread::Spread;
 use crate::ycsb::Ycsb;
 
 /// Balance of each account at the start.
 pub const OPENING_BALANCE: i64 = 1_000;
-
-/// A transaction's operation on one row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// Put of a random string.
-    Text,
-    /// Insert of a random string in a row that no other transaction inserts.
-    Insert,
-    /// Put of a balance.
-    Balance(i64),
-    /// Add of one.
-    AddOne,
-}
-
-/// A read of rows that are adjacent in key order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scan {
-    /// The first row: a loaded one.
-    pub start: Row,
-    /// Maximum number of rows.
-    pub count: u32,
-}
-
-/// One transaction to post.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// Rows read, at the versions that the model knows.
-    pub reads: Vec<Row>,
-    /// Ranges read, before anything is written.
-    pub scans: Vec<Scan>,
-    /// Rows written.
-    pub writes: Vec<(Row, Change)>,
-}
-
-impl Plan {
-    /// Yields the rows that are inserted.
-    pub fn inserts(&self) -> impl Iterator<Item = Row> {
-        self.writes.iter().filter(|(_, change)| *change == Change::Insert).map(|(row, _)| *row)
-    }
-}
-
-/// The distribution of row choices.
-#[derive(Debug)]
-pub(crate) enum Spread {
-    Uniform(Row),
-    Zipf(Zipf<f64>, Row),
-}
-
-impl Spread {
-    fn new(rows: Row, zipf: f64) -> Spread {
-        if zipf == 0.0 {
-            return Spread::Uniform(rows);
-        }
-        Spread::Zipf(Zipf::new(f64::from(rows), zipf).expect("rows and exponent were checked"), rows)
-    }
-
-    pub(crate) fn pick(&self, rng: &mut SmallRng) -> Row {
-        match self {
-            Spread::Uniform(rows) => rng.random_range(0..*rows),
-            Spread::Zipf(zipf, rows) => (zipf.sample(rng) as Row).clamp(1, *rows) - 1,
-        }
-    }
-}
 
 /// An endless supply of transactions.
 #[derive(Debug)]

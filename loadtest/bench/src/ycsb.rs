@@ -5,9 +5,10 @@ use rand::RngExt as _;
 use rand::rngs::SmallRng;
 
 use crate::inserts::Inserts;
-use crate::model::Row;
+use crate::key::Row;
 use crate::options::Workload;
-use crate::workload::{Change, Plan, Scan, Spread};
+use crate::plan::{Change, Plan, Scan};
+use crate::spread::Spread;
 
 /// Rows of the longest scan.
 pub const SCAN_ROWS_MAX: u32 = 100;

@@ -14,8 +14,9 @@ use hdrhistogram::Histogram;
 use rustix::event::{Timespec, epoll};
 use tribunal_bench::engine::latencies;
 use tribunal_bench::error::BenchError;
+use tribunal_bench::key::Row;
 use tribunal_bench::machine::own_cpu;
-use tribunal_bench::model::{Row, RowModel};
+use tribunal_bench::model::RowModel;
 use tribunal_bench::workload::Planner;
 
 use crate::session::{Client, Outcome};

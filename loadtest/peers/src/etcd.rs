@@ -14,11 +14,11 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rustix::process::Signal;
 use tribunal_bench::error::BenchError;
-use tribunal_bench::model::Row;
+use tribunal_bench::key::Row;
 use tribunal_bench::options::Shape;
+use tribunal_bench::plan::{Change, Plan, Scan};
 use tribunal_bench::reply::number;
 use tribunal_bench::wire::{write_decimal, write_post};
-use tribunal_bench::workload::{Change, Plan, Scan};
 
 use crate::etcd_replies::{KEY, answers, checked, counter, last_key, whole};
 use crate::key::{self, Key};

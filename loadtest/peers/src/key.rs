@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use rand::Rng;
 use tribunal_bench::body::write_text;
+use tribunal_bench::key::Row;
 use tribunal_bench::key::{INSERTED_DIGITS, number as row_number, number_text};
-use tribunal_bench::model::Row;
 
 /// Bytes of the longest key.
 const KEY_BYTES_MAX: usize = PREFIX_BYTES + INSERTED_DIGITS;

@@ -25,6 +25,7 @@ mod talk;
 mod timeline;
 mod tribunal;
 mod tribunal_sessions;
+mod tribunal_stores;
 mod turns;
 
 use std::path::PathBuf;

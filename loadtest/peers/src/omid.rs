@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::process::Signal;
 use tribunal_bench::error::BenchError;
-use tribunal_bench::workload::Plan;
+use tribunal_bench::plan::Plan;
 
 use crate::process::{Place, Process, command};
 use crate::session::{Client, Outcome, Session};
@@ -219,7 +219,7 @@ fn read_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use tribunal_bench::workload::Change;
+    use tribunal_bench::plan::Change;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use rand::rngs::SmallRng;
 use rustix::process::Signal;
 use tribunal_bench::error::BenchError;
 use tribunal_bench::options::Shape;
-use tribunal_bench::workload::{Change, Plan};
+use tribunal_bench::plan::{Change, Plan};
 
 use crate::key;
 use crate::process::{Place, Process, command};

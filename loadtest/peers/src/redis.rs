@@ -13,9 +13,9 @@ use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rustix::process::Signal;
 use tribunal_bench::error::BenchError;
-use tribunal_bench::model::Row;
+use tribunal_bench::key::Row;
 use tribunal_bench::options::{Shape, Workload};
-use tribunal_bench::workload::{Change, Plan};
+use tribunal_bench::plan::{Change, Plan};
 
 use crate::key;
 use crate::process::{Place, Process, command};
@@ -255,7 +255,7 @@ impl Session for RedisSession {
 
 #[cfg(test)]
 mod tests {
-    use tribunal_bench::workload::Scan;
+    use tribunal_bench::plan::Scan;
 
     use super::*;
 

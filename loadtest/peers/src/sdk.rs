@@ -13,10 +13,12 @@ use futures_util::future::try_join_all;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tribunal_bench::error::BenchError;
+use tribunal_bench::key::Row;
 use tribunal_bench::machine::own_cpu;
-use tribunal_bench::model::{Row, RowModel, Versions as _};
+use tribunal_bench::model::{RowModel, Versions as _};
 use tribunal_bench::options::Shape;
-use tribunal_bench::workload::{Change, Plan, Planner};
+use tribunal_bench::plan::{Change, Plan};
+use tribunal_bench::workload::Planner;
 use tribunal_client::api::IsolationLevel;
 use tribunal_client::{
     BeginOptions, Client, CommitStream, Epoch, Error, KeyRange, Outcome, RowRead, Transaction, Version,

@@ -4,7 +4,7 @@
 use std::net::TcpStream;
 
 use tribunal_bench::error::BenchError;
-use tribunal_bench::workload::Plan;
+use tribunal_bench::plan::Plan;
 
 /// The outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

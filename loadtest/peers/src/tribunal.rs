@@ -32,11 +32,7 @@ use crate::cluster::Cluster;
 use crate::process::{Place, Process, command};
 use crate::session::{Client, Session};
 use crate::tribunal_sessions::{Batches, Post, Single};
-
-/// Store with the embedded storage, which the push keeps up to date.
-pub const PUSHED: &str = "kv";
-/// Store with a log only.
-pub const LOG_ONLY: &str = "log";
+use crate::tribunal_stores::{LOG_ONLY, PUSHED};
 
 /// How an engine uses the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,14 +9,15 @@ use memchr::memmem;
 use rand::rngs::SmallRng;
 use tribunal_bench::body::{BodyWriter, mint_id};
 use tribunal_bench::error::BenchError;
-use tribunal_bench::model::{Row, RowModel, Versions};
+use tribunal_bench::key::Row;
+use tribunal_bench::model::{RowModel, Versions};
+use tribunal_bench::plan::{Plan, Scan};
 use tribunal_bench::reply::{Decision, conflicts, decision, ended_before, items, number, range_end};
 use tribunal_bench::wire::{read_head, write_decimal, write_post};
-use tribunal_bench::workload::{Plan, Scan};
 
 use crate::key;
 use crate::session::{Outcome, Session, reason_of};
-use crate::tribunal::PUSHED;
+use crate::tribunal_stores::PUSHED;
 
 /// The posting and learning common to every kind.
 pub struct Post {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tribunal_bench::error::BenchError;
 use tribunal_bench::inserts::Inserts;
-use tribunal_bench::model::Row;
+use tribunal_bench::key::Row;
 use tribunal_bench::options::{Shape, Workload};
 use tribunal_bench::workload::Planner;
 
@@ -18,7 +18,8 @@ use crate::engine::{self, Window};
 use crate::process::Process;
 use crate::sdk::{self, Sessions};
 use crate::session::Client;
-use crate::tribunal::{Kind, LOG_ONLY, PUSHED, Tribunal};
+use crate::tribunal::{Kind, Tribunal};
+use crate::tribunal_stores::{LOG_ONLY, PUSHED};
 use crate::{etcd, omid, postgres, redis};
 
 /// Additional warm-up of a Java server before its first turn.

@@ -3,19 +3,17 @@
 use tribunal_core::planted::{Bug, planted};
 use tribunal_member::Input;
 use tribunal_replica::{Answer, Commit, DecidedEpoch, Event};
-use tribunal_types::{Epoch, StoreId, VerdictAt};
+use tribunal_types::{Epoch, VerdictAt};
 
 use crate::scenario::Keying;
 use crate::sim::asides::{are_known, stores_of};
 use crate::sim::clients::{Attempt, Known, Operation, another};
-use crate::sim::world::{Happening, World};
+use crate::sim::happening::Happening;
+use crate::sim::world::World;
 use crate::stand_ins::Numbered;
 
 /// Time that a client waits for an answer, microseconds.
 const TIMEOUT_US: u64 = 1_500_000;
-
-/// The store that the cluster begins with. No other store gets its number: those are indices of the control log.
-pub(super) const FIRST_STORE: StoreId = StoreId(1_000_000);
 
 /// Transactions that are tried first, and those that their clients abort before sending them, per mille.
 const TRIED_PER_MILLE: u64 = 100;

@@ -5,11 +5,11 @@ use tribunal_replica::{Answer, KnownNow};
 use tribunal_types::{EpochInput, EpochOutcome, NamespaceId, Reason, Verdict};
 
 use crate::scenario::{Keying, TxnSpec};
-use crate::sim::answers::FIRST_STORE;
-use crate::sim::drawing::{Kind, View};
+use crate::sim::drawing::{FIRST_STORE, Kind, View};
+use crate::sim::generations::SECOND;
+use crate::sim::happening::Planted;
 use crate::sim::machine::Process;
-use crate::sim::upgrades::SECOND;
-use crate::sim::world::{Planted, World};
+use crate::sim::world::World;
 
 /// Number of ids per status query.
 const STATUSES: usize = 2;

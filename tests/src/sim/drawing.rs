@@ -10,6 +10,9 @@ use crate::oracle::Oracle;
 use crate::scenario::{Action, Row, Scan, TxnSpec, Value};
 use crate::sim::random::Random;
 
+/// The store that the cluster begins with. No other store gets its number: those are indices of the control log.
+pub(super) const FIRST_STORE: StoreId = StoreId(1_000_000);
+
 /// The parts of keys: many keys are prefixes of others.
 const STEMS: [&str; 5] = ["a", "a0", "b", "b/", "\u{fffd}"];
 const ENDS: [&str; 8] = ["", "0", "00", "0\0", "1", "z", "\u{7f}", "a key that is longer than what others have in all"];

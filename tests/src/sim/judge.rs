@@ -8,7 +8,7 @@ use crate::cluster::EpochPlan;
 use crate::model::{compare, execute_in_order};
 use crate::oracle::{Oracle, agrees};
 use crate::scenario::TxnSpec;
-use crate::sim::upgrades::rule_of;
+use crate::sim::generations::rule_of;
 
 /// Counts of the histories of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

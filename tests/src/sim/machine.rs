@@ -24,10 +24,10 @@ use tribunal_types::{Generations, GroupId, NodeId, StoreId};
 use crate::cluster::{group, tracked};
 use crate::generate::START_MS;
 use crate::scenario::ROW_SECRET;
-use crate::sim::answers::FIRST_STORE;
+use crate::sim::drawing::FIRST_STORE;
+use crate::sim::generations::AFTER;
 use crate::sim::policies::{MachinePolicies, SimPolicies};
 use crate::sim::storages::{Push, visibility_of};
-use crate::sim::upgrades::AFTER;
 use crate::stand_ins::Numbered;
 
 /// Time between two ticks of a machine whose clock runs right, microseconds.

@@ -26,8 +26,9 @@ use tribunal_types::{Epoch, GroupId, GroupJoin, NodeId, NodeStage, TxnId};
 
 use crate::scenario::ROW_SECRET;
 use crate::sim::faults::{Fault, Faults, Planned};
+use crate::sim::happening::Happening;
 use crate::sim::machine::{Machine, Process, SimLog};
-use crate::sim::world::{Happening, World};
+use crate::sim::world::World;
 
 /// Of every `LOSES_EVERY` seeds with all faults, the one with this remainder loses its majority.
 const LOSES_EVERY: u64 = 7;

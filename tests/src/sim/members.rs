@@ -11,8 +11,9 @@ use tribunal_types::{ControlChange, GroupId, GroupJoin, NodeId, NodeStage};
 
 use crate::cluster::group;
 use crate::sim::faults::Fault;
+use crate::sim::happening::{HANDING_OVER_US, Happening, STOPPING_US};
 use crate::sim::machine::{Machine, SimMember};
-use crate::sim::world::{HANDING_OVER_US, Happening, STOPPING_US, World};
+use crate::sim::world::World;
 use tribunal_member::{Frame, Input, Members as GroupMembers};
 
 /// Maximum time from a node's admission to its first start, microseconds.

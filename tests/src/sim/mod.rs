@@ -13,6 +13,8 @@ mod changes;
 pub mod clients;
 pub mod drawing;
 pub mod faults;
+mod generations;
+mod happening;
 mod images;
 mod judge;
 pub mod machine;
@@ -35,8 +37,9 @@ mod world;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+pub use happening::Planted;
 pub use judge::HistoriesReport;
 pub use majority_loss::MajorityLossReport;
 pub use report::{MembersReport, Report};
 pub use trace::Trace;
-pub use world::{Planted, Run, play};
+pub use world::{Run, play};

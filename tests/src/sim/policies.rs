@@ -13,7 +13,7 @@ use tribunal_replica::PolicyRunner;
 use tribunal_types::{EpochOutcome, Generation, Generations, Isolation, PluginActivation, PluginSlot};
 use tribunal_wasm::{PluginEngine, PluginLimits, WasmRule, WasmValidators, builtin};
 
-use crate::sim::upgrades::rule_of;
+use crate::sim::generations::rule_of;
 
 /// Intervals of seeds that run with components, and with components that starve.
 const WASM_EVERY: u64 = 10;

@@ -14,7 +14,8 @@ use tribunal_member::Input;
 use tribunal_replica::{Event, PushReport, delivery};
 use tribunal_types::{ControlIndex, DeclaredStore, Epoch, Lsn, NodeId, StoreId};
 
-use crate::sim::world::{Happening, Planted, World};
+use crate::sim::happening::{Happening, Planted};
+use crate::sim::world::World;
 
 /// Maximum number of records in a request.
 const RECORDS_MAX: u64 = 8;

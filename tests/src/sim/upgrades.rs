@@ -4,20 +4,14 @@
 //! In the second generation, a different rule ranks transactions. Nodes that do not switch at the same epoch sooner or
 //! later decide differently, and the oracle knows which rule is right.
 
-use tribunal_core::native::NativeRule;
 use tribunal_member::Input;
 use tribunal_replica::Event;
-use tribunal_types::{ControlChange, Generation, Generations, GroupId, NodeId, NodeStage, Release};
+use tribunal_types::{ControlChange, Generation, GroupId, NodeId, NodeStage, Release};
 
+use crate::sim::generations::{AFTER, BEFORE, SECOND};
+use crate::sim::happening::Happening;
 use crate::sim::machine::SimMember;
-use crate::sim::world::{Happening, World};
-
-/// The generation after the first one.
-pub const SECOND: Generation = Generation(Generation::FIRST.0 + 1);
-/// The generations that the release before an upgrade supports.
-pub const BEFORE: Generations = Generations { oldest: Generation::FIRST, newest: Generation::FIRST };
-/// The generations that the release after it supports.
-pub const AFTER: Generations = Generations { oldest: Generation::FIRST, newest: SECOND };
+use crate::sim::world::World;
 
 /// Of every `UPGRADES_EVERY` seeds, the one with this remainder upgrades its machines.
 const UPGRADES_EVERY: u64 = 4;
@@ -29,12 +23,6 @@ const NEXT_US: (u64, u64) = (300_000, 1_500_000);
 const AWAY_WITHIN_US: u64 = 500_000;
 /// Time between two proposals of a node about releases, microseconds.
 const PROPOSES_EVERY_US: u64 = 400_000;
-
-/// Returns the rule of a generation.
-#[must_use]
-pub fn rule_of(generation: Generation) -> &'static NativeRule {
-    if generation == Generation::FIRST { &NativeRule::FirstWriterWins } else { &NativeRule::Priority }
-}
 
 /// Returns the proposal about releases that is due at a node that runs `release`, as in the server.
 fn due(member: &SimMember, node: NodeId, release: &Release) -> Option<ControlChange> {

@@ -4,19 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tribunal_codec::GroupCursors;
 use tribunal_core::planted::{Bug, planted};
 use tribunal_log::sim::{Omission, Survival};
 use tribunal_member::{Frame, Input};
 use tribunal_replica::{Event, KnownNow};
 use tribunal_types::limits::FLOOR_AGE_MS;
-use tribunal_types::{Epoch, GroupId, NamespaceId, NodeId, TxnId, Verdict};
+use tribunal_types::{GroupId, NamespaceId, NodeId, TxnId, Verdict};
 
 use crate::cluster::{group, tracked};
-use crate::sim::answers::FIRST_STORE;
 use crate::sim::changes::Changes;
 use crate::sim::clients::{Attempt, Client, Known, Operation};
+use crate::sim::drawing::FIRST_STORE;
 use crate::sim::faults::{Fault, Faults, Planned, plan};
+use crate::sim::happening::{HANDING_OVER_US, Happening, Planted, STOPPING_US};
 use crate::sim::judge::Judge;
 use crate::sim::machine::{Build, Machine, SimMember, TICK_US};
 use crate::sim::majority_loss::MajorityLoss;
@@ -26,7 +26,7 @@ use crate::sim::policies::SimPolicies;
 use crate::sim::queue::Queue;
 use crate::sim::random::Random;
 use crate::sim::report::Report;
-use crate::sim::storages::{Reply, Request, Storages};
+use crate::sim::storages::{Reply, Storages};
 use crate::sim::trace::Trace;
 use crate::sim::votes::Votes;
 use crate::sim::witness::Witness;
@@ -56,10 +56,6 @@ const START_AGAIN_US: u64 = 300_000;
 const DECIDED_MIN: u64 = 250;
 /// Time after which clients stop in any case, microseconds.
 const CLIENTS_STOP_US: u64 = 20_000_000;
-/// Time for a process that is about to stop to hand over its leaderships, microseconds.
-pub(super) const HANDING_OVER_US: u64 = 600_000;
-/// Time that a stopping process may wait for work in flight, microseconds.
-pub(super) const STOPPING_US: u64 = 300_000;
 /// Time between two faults in runs with a single kind, microseconds: enough for groups to return to their home nodes.
 const APART_US: u64 = 3_000_000;
 /// Slices of a state image copied per tick: an image takes several ticks.
@@ -69,27 +65,6 @@ const CLIENTS: usize = 5;
 /// Maximum number of epochs per epoch with items: nodes with little to do seal ahead by time, not by the other nodes'
 /// seals.
 const EPOCHS_PER_DECIDED_MAX: u64 = 100;
-
-/// A deliberate bug in the use of the system, to prove that a run detects it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planted {
-    /// A sync is reported as complete when it is requested.
-    AckBeforeSync,
-    /// Syncs of the log do nothing.
-    NoSync,
-    /// A process starts with the votes of the log's mark, which is written later than the log.
-    VoteFromTheMark,
-    /// A process that has copied another node's state starts without its votes.
-    CopyForgetsVotes,
-    /// Storages accept records from any position.
-    TwoPushers,
-    /// Each machine has as many partitions as cores.
-    OwnPartitions,
-    /// A machine decides in the newest generation of its release, without waiting for the others.
-    SwitchesAlone,
-    /// The reads of a read-only transaction are assumed to hold.
-    ReadsUnjudged,
-}
 
 /// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
@@ -111,29 +86,6 @@ impl Run {
         let Run { seed, faults, .. } = self;
         format!("cargo run --release -p tribunal-tests --bin sim -- --seed {seed} --faults {faults} --trace")
     }
-}
-
-/// A pending event.
-#[derive(Clone, Debug)]
-pub(super) enum Happening {
-    Start { node: u16 },
-    Tick { node: u16, start: u64 },
-    Frame { from: u16, to: u16, sent_us: u64, bytes: Bytes },
-    Synced { node: u16, start: u64, number: u64 },
-    AckedEarly { node: u16, start: u64, number: u64 },
-    ClientActs { client: usize, asked: u16 },
-    ClientGivesUp { client: usize, attempt: u64 },
-    Change,
-    ReadFresh,
-    Fault(Planned),
-    Repair(Fault, u16),
-    Stop { node: u16, start: u64, now: bool },
-    ImageWritten { node: u16, start: u64, epoch: Epoch, older: GroupCursors },
-    Replace { node: u16 },
-    Recover,
-    Upgrade { node: u16 },
-    Storage(Request),
-    StorageReplies(Reply),
 }
 
 /// The state of a run.
