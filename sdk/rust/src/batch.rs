@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::sync::Semaphore;
 use tribunal_api::{Ack, BatchCommitRequest, BatchTxn};
 
-use crate::client::read;
+use crate::answer::read;
 use crate::commit_batch::{APPLY_WAIT, CommitItem, Verdict, check_length, in_doubt};
 use crate::failover::{Failure, Repeat};
 use crate::told::{Told, is_settled};

@@ -8,8 +8,9 @@ use hyper::{Method, StatusCode};
 use tribunal_api::{BeginRequest, BeginResponse, Consistency, IsolationLevel, Problem, RangeRead, RowRead};
 use uuid::{NoContext, Timestamp, Uuid};
 
+use crate::answer::{Answer, NoAnswer};
 use crate::coalescer::{Batchable, Coalescer};
-use crate::connection::{Answer, NoAnswer};
+use crate::consistency::{SESSION_UNKNOWN, asked_consistency};
 use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
 use crate::reads::{KeyRange, range_read, row_read, rows_of, wait_ms_of};
 use crate::{Client, Error, Transaction};
@@ -80,9 +81,6 @@ impl BeginOptions {
         self
     }
 }
-
-/// Problem code: no node of the service's log has issued the session token.
-pub(crate) const SESSION_UNKNOWN: &str = "session_unknown";
 
 /// Coalesces Begins.
 pub(crate) type Begins = Arc<Coalescer<Arc<BeginItem>, Shared<BeginResponse>>>;
@@ -234,11 +232,6 @@ impl Client {
 fn is_session_unknown(answer: &Answer) -> bool {
     answer.status == StatusCode::UNPROCESSABLE_ENTITY
         && serde_json::from_slice(&answer.body).is_ok_and(|problem: Problem| problem.code == SESSION_UNKNOWN)
-}
-
-/// Returns the consistency to send: `None` for the default.
-pub(crate) fn asked_consistency(consistency: Consistency) -> Option<Consistency> {
-    (consistency != Consistency::default()).then_some(consistency)
 }
 
 /// Creates an id with the time of an id from the service, whose clock may differ from the local one.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use hyper::Method;
 
 use crate::client::DURATION_MAX;
-use crate::connection::Sent;
 use crate::failover::Repeat;
+use crate::sent::Sent;
 use crate::{Client, Error, wire};
 
 /// A request of the API.

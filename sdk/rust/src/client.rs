@@ -6,22 +6,22 @@ use std::time::{Duration, Instant};
 
 use hyper::Method;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::value::Value;
 use tribunal_api::{
     AttachRequest, ClusterInfo, IsolationLevel, KeyCreated, KeyInfo, KeyList, KeyRequest, NodeAdmitted, NodeRequest,
-    Problem, SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome, TxnState,
+    SkipList, SkipRequest, SkippedRecord, StoreDeclaration, StoreInfo, StoreList, TxnOutcome, TxnState,
 };
-use tribunal_types::{Epoch, Lsn, Version};
+use tribunal_types::{Epoch, Lsn};
 
+use crate::answer::{Answer, NoAnswer, read};
 use crate::begin::Begins;
 use crate::coalescer::Coalescer;
 use crate::commit_batch::{CommitItem, Reply, WRITES};
-use crate::connection::{Answer, Connection, NoAnswer, Sent};
+use crate::connection::Connection;
 use crate::endpoints::Endpoints;
 use crate::failover::Repeat;
 use crate::per_runtime::PerRuntime;
 use crate::reads::Reads;
+use crate::sent::Sent;
 use crate::session::Session;
 use crate::told::{Told, decision};
 use crate::wire_outcome::{Status, WireOutcome};
@@ -108,28 +108,6 @@ impl ClientOptions {
         durations.into_iter().for_each(|duration| *duration = (*duration).min(DURATION_MAX));
         self
     }
-}
-
-/// A row as it was read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
-    /// Key.
-    pub key: Vec<u8>,
-    /// Value.
-    pub value: Value,
-    /// Version; `None` for a row that the transaction itself wrote without reading it.
-    pub version: Option<Version>,
-}
-
-/// Rows in key order.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RowPage {
-    /// Snapshot that the rows reflect.
-    pub applied: Epoch,
-    /// The rows.
-    pub rows: Vec<Row>,
-    /// Whether the range has more rows.
-    pub more: bool,
 }
 
 /// State of a transaction.
@@ -600,39 +578,11 @@ impl Client {
     }
 }
 
-pub(crate) fn read<T: DeserializeOwned>(answer: &Answer) -> Result<T, Error> {
-    if answer.status.is_success() {
-        return serde_json::from_slice(&answer.body).map_err(|e| {
-            // The cause may be a name that this client does not know.
-            Error::misbehaved(format!("{e}; if the service is newer than this client, update the client"))
-        });
-    }
-    match serde_json::from_slice::<Problem>(&answer.body) {
-        Ok(problem) => Err(Error::of_problem(problem)),
-        Err(_) if answer.status.is_server_error() => {
-            Err(Error::Unavailable { text: answer.refusal_text(), retry_after: None })
-        }
-        Err(_) => {
-            let text = answer.refusal_text();
-            Err(Error::misbehaved(format!("{text} without a problem document: is this the address of Tribunal?")))
-        }
-    }
-}
-
 fn status_of(outcome: WireOutcome) -> Result<TxnStatus, Error> {
     Ok(match outcome.status {
         Status::Known(TxnState::InFlight) => TxnStatus::InFlight,
         Status::Known(TxnState::Unknown) => TxnStatus::Unknown,
         Status::Known(TxnState::UnknownExpired) => TxnStatus::UnknownExpired,
         _ => TxnStatus::Decided(decision(outcome, true, None)?),
-    })
-}
-
-pub(crate) fn row_of(row: tribunal_api::Row) -> Result<Row, Error> {
-    let value = wire::value_of(row.value, row.value_b64)?;
-    Ok(Row {
-        key: wire::key_of(row.key, row.key_b64)?.ok_or_else(|| Error::misbehaved("a row without a key"))?,
-        value: value.as_deref().map_or(Ok(Value::Null), wire::parsed)?,
-        version: row.version.as_deref().map(wire::version).transpose()?,
     })
 }

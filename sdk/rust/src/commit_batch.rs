@@ -7,10 +7,11 @@ use hyper::{Method, StatusCode};
 use tribunal_api::Ack;
 use tribunal_types::limits::BODY_BYTES_MAX;
 
+use crate::answer::{Answer, NoAnswer};
 use crate::coalescer::{Batchable, Bounds, HEAD_START};
 use crate::commit_body::write_text;
-use crate::connection::{Answer, NoAnswer, Sent};
 use crate::failover::{Failure, Repeat};
+use crate::sent::Sent;
 use crate::wire_outcome::WireOutcome;
 use crate::{Client, Committed, Error, PreparedCommit};
 

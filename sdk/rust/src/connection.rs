@@ -3,27 +3,27 @@
 
 use std::time::{Duration, Instant};
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Builder;
-use hyper::{Method, Request, Response, StatusCode, Uri};
+use hyper::{Method, Request, Response, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::TokioExecutor;
-use tribunal_api::Problem;
 
+use crate::answer::{Answer, NoAnswer, TRACEPARENT, collected, foreign_type, within};
 use crate::endpoints::Endpoints;
 use crate::failover::{Failover, Failure, Repeat};
 use crate::link::LinkBody;
 use crate::per_runtime::PerRuntime;
+use crate::sent::Sent;
 use crate::{ClientOptions, Error, RetryPolicy, tls};
 
 /// Maximum bytes of a response; a longer one is rejected.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
 const CLIENT_NAME: HeaderName = HeaderName::from_static("tribunal-client");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 type Pool = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
@@ -40,72 +40,6 @@ pub(crate) struct Connection {
     urls: String,
     /// Headers of every request.
     headers: HeaderMap,
-}
-
-/// A request to send.
-pub(crate) struct Sent<'a> {
-    pub method: Method,
-    /// Path, beginning with `/`, and query.
-    pub path: &'a str,
-    /// Content type and body.
-    pub body: Option<(&'static str, Bytes)>,
-    pub traceparent: Option<&'a str>,
-    /// How long the request itself may wait.
-    pub wait: Duration,
-    /// How long the request may take in addition, on all endpoints together.
-    pub timeout: Duration,
-    pub repeat: Repeat,
-}
-
-/// A response of any status.
-#[derive(Clone)]
-pub(crate) struct Answer {
-    pub status: StatusCode,
-    /// Whether the verdict in it is an earlier one.
-    pub replayed: bool,
-    pub traceparent: Option<String>,
-    pub body: Bytes,
-    /// For a refusal: the endpoint that refused.
-    pub refused_by: Option<Box<str>>,
-    /// For a success that is not the service's: a description of it.
-    pub foreign: Option<Box<str>>,
-}
-
-impl Answer {
-    /// Returns whether it is the service's description of a problem.
-    pub(crate) fn is_problem(&self) -> bool {
-        serde_json::from_slice::<Problem>(&self.body).is_ok()
-    }
-
-    /// Returns the status of a refusal, and its endpoint.
-    pub(crate) fn refusal_text(&self) -> String {
-        format!("{}: status {}", self.refused_by.as_deref().unwrap_or_default(), self.status)
-    }
-}
-
-/// The absence of a response.
-#[derive(Clone)]
-pub(crate) struct NoAnswer {
-    pub text: String,
-    /// Whether the request certainly did not reach the server.
-    pub never_sent: bool,
-    /// Whether a retry cannot help.
-    pub hopeless: bool,
-    /// How long to wait before a retry, if an endpoint gave a time.
-    pub retry_after: Option<Duration>,
-    /// Whether the service itself has refused, on one of several endpoints.
-    pub answered: bool,
-}
-
-impl NoAnswer {
-    pub(crate) fn lost(text: String) -> Self {
-        NoAnswer { text, never_sent: false, hopeless: false, retry_after: None, answered: false }
-    }
-
-    /// Returns the error of a request that could not be built.
-    pub(crate) fn hopeless(text: String) -> Self {
-        NoAnswer { text, never_sent: true, hopeless: true, retry_after: None, answered: false }
-    }
 }
 
 impl Connection {
@@ -298,52 +232,6 @@ fn is_https(url: &str, uri: &Uri) -> Result<bool, Error> {
         return Err(Error::misuse(format!("`{url}` has no valid port: ports are from 1 to 65535")));
     }
     Ok(is_https)
-}
-
-/// Bounds the duration of an exchange.
-pub(crate) async fn within<T>(
-    timeout: Duration,
-    exchange: impl Future<Output = Result<T, NoAnswer>>,
-) -> Result<T, NoAnswer> {
-    tokio::time::timeout(timeout, exchange)
-        .await
-        .unwrap_or_else(|_| Err(NoAnswer::lost(format!("no response within {} ms", timeout.as_millis()))))
-}
-
-pub(crate) async fn collected(response: Response<Incoming>, url: &str, bytes_max: usize) -> Result<Answer, NoAnswer> {
-    let status = response.status();
-    let replayed = response.headers().get("idempotency-replayed").is_some_and(|value| value == "true");
-    let traceparent = response.headers().get(TRACEPARENT).and_then(|value| value.to_str().ok().map(str::to_owned));
-    let foreign_type = foreign_type(&response);
-    let given = response.headers().get(CONTENT_TYPE);
-    let is_json = given.is_none_or(|given| begins(given, &["application/json", "application/x-ndjson", "text/plain"]));
-    let body =
-        Limited::new(response.into_body(), bytes_max).collect().await.map_err(|e| NoAnswer::lost(e.to_string()))?;
-    let (refused_by, body) = ((!status.is_success()).then(|| url.into()), body.to_bytes());
-    let foreign = status.is_success().then(|| foreign_type.or_else(|| foreign_text(&body, is_json))).flatten();
-    let foreign =
-        foreign.map(|what| format!("{url}: status {status} with {what}, which no answer of Tribunal is").into());
-    Ok(Answer { status, replayed, traceparent, body, refused_by, foreign })
-}
-
-/// Returns the content type of a response if it cannot be the service's.
-pub(crate) fn foreign_type(response: &Response<Incoming>) -> Option<String> {
-    let given = response.headers().get(CONTENT_TYPE)?;
-    // Declared as text, it may still be JSON, which its first byte shows.
-    (!begins(given, &["application/", "text/plain"]))
-        .then(|| format!("content type `{}`", String::from_utf8_lossy(given.as_bytes()).escape_debug()))
-}
-
-/// Returns whether a content type begins with one of `types`.
-fn begins(given: &HeaderValue, types: &[&str]) -> bool {
-    let given = given.as_bytes();
-    types.iter().any(|kind| given.get(..kind.len()).is_some_and(|head| head.eq_ignore_ascii_case(kind.as_bytes())))
-}
-
-/// Returns the description of a body that should be JSON but cannot be.
-fn foreign_text(body: &[u8], is_json: bool) -> Option<String> {
-    let first = body.iter().find(|byte| !byte.is_ascii_whitespace())?;
-    (is_json && !b"{[".contains(first)).then(|| "a body that is no JSON".to_owned())
 }
 
 fn header(what: &str, text: String) -> Result<HeaderValue, Error> {

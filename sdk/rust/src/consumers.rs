@@ -4,7 +4,7 @@ use hyper::Method;
 use tribunal_api::{ConsumerInfo, ConsumerList, OffsetRequest};
 use tribunal_types::{LogId, Lsn};
 
-use crate::client::read;
+use crate::answer::read;
 use crate::{Client, Error, wire};
 
 /// A consumer's position in a store's log.

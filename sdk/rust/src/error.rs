@@ -6,7 +6,7 @@ use std::time::Duration;
 use tribunal_api::Problem;
 
 use crate::Aborted;
-use crate::connection::NoAnswer;
+use crate::answer::NoAnswer;
 
 /// An error of the client or the service.
 #[derive(Debug, thiserror::Error)]

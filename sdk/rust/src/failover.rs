@@ -10,7 +10,7 @@ use hyper::{Method, StatusCode};
 use tribunal_api::Problem;
 
 use crate::RetryPolicy;
-use crate::connection::{Answer, NoAnswer};
+use crate::answer::{Answer, NoAnswer};
 use crate::endpoints::Endpoints;
 
 /// Maximum number of times that one of several endpoints gets a call.

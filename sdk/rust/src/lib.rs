@@ -45,6 +45,7 @@
 //! A lost reply is resolved, not guessed: the client requests the verdict by the transaction's id and sets a fence, so
 //! that the transaction has either committed or never will. Only [`Client::run`] runs the caller's work more than once.
 
+mod answer;
 mod batch;
 mod begin;
 mod call;
@@ -53,6 +54,7 @@ mod coalescer;
 mod commit_batch;
 mod commit_body;
 mod connection;
+mod consistency;
 mod consumers;
 mod endpoints;
 mod error;
@@ -66,7 +68,9 @@ mod per_runtime;
 mod read_batch;
 mod reads;
 mod retry;
+mod row;
 mod run;
+mod sent;
 mod session;
 mod state;
 mod store_name;
@@ -82,7 +86,7 @@ mod writes;
 
 pub use begin::BeginOptions;
 pub use call::Call;
-pub use client::{Client, ClientOptions, Row, RowPage, TxnStatus};
+pub use client::{Client, ClientOptions, TxnStatus};
 pub use consumers::Offset;
 pub use error::Error;
 pub use log::LogReader;
@@ -90,6 +94,7 @@ pub use log_record::{LogRecord, LogWrite};
 pub use outcome::{Aborted, Committed, Conflict, Outcome};
 pub use reads::{KeyRange, RangeReads, RangeRows, ReadOptions, RowRead, RowReads, RowState};
 pub use retry::RetryPolicy;
+pub use row::{Row, RowPage};
 pub use run::{Attempt, AttemptEnd, AttemptHook, BoxedWork};
 pub use state::{StateImage, StateRow};
 pub use stored_value::StoredValue;

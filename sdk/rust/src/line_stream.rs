@@ -8,9 +8,9 @@ use http_body_util::BodyExt;
 use hyper::Method;
 use hyper::body::Incoming;
 
-use crate::client::read;
-use crate::connection::{NoAnswer, Sent, within};
+use crate::answer::{NoAnswer, read, within};
 use crate::failover::Repeat;
+use crate::sent::Sent;
 use crate::{Client, Error};
 
 /// Maximum length of a line. A record is at most as long as a request, 10 MiB, plus its frame.

@@ -18,8 +18,8 @@ use serde::Deserialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, oneshot};
 
 use crate::Client;
+use crate::answer::{NoAnswer, collected, foreign_type, within};
 use crate::commit_batch::{Reply, Verdict};
-use crate::connection::{NoAnswer, collected, foreign_type, within};
 use crate::failover::Failure;
 use crate::wire_outcome::WireOutcome;
 

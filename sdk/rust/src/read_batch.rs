@@ -8,9 +8,8 @@ use serde::de::DeserializeOwned;
 use tribunal_api::{ReadRow, RowRead};
 
 use crate::Error;
-use crate::client::read;
+use crate::answer::{Answer, NoAnswer, read};
 use crate::coalescer::{Bounds, HEAD_START};
-use crate::connection::{Answer, NoAnswer};
 
 /// Bytes that a row counts in addition to its key, so that the limit in bytes also limits the number of rows.
 const ROW_BYTES: usize = 128;

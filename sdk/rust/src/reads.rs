@@ -9,11 +9,12 @@ use serde_json::value::Value;
 use tribunal_api::{Consistency, ReadRange, ReadRequest, ReadResponse, ReadRow};
 use tribunal_types::{Epoch, Version};
 
-use crate::begin::{SESSION_UNKNOWN, asked_consistency};
-use crate::client::{Client, Row, RowPage, read, row_of};
+use crate::answer::{NoAnswer, read};
+use crate::client::Client;
 use crate::coalescer::{Batchable, Coalescer};
-use crate::connection::NoAnswer;
+use crate::consistency::{SESSION_UNKNOWN, asked_consistency};
 use crate::read_batch::{BYTES_ALONE, Shared, Union, apart, bytes_of, ended};
+use crate::row::{Row, RowPage, row_of};
 use crate::{Error, StoredValue, wire};
 
 /// Maximum rows of a range in one response.

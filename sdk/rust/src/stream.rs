@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::answer::NoAnswer;
 use crate::coalescer::Batchable as _;
 use crate::commit_batch::{CommitItem, Reply, Verdict, failure_of_line, in_doubt};
-use crate::connection::NoAnswer;
 use crate::failover::{Failure, ROUNDS_MAX, listed};
 use crate::link::{Delivered, Delivery, Link, NotTaken, Place};
 use crate::{Client, Error, Outcome, PreparedCommit};

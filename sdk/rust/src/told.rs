@@ -1,9 +1,8 @@
 //! The information in the reply to a commit: its outcome, the certainty that there is none, or nothing certain. Sends
 //! no requests.
 
-use crate::client::read;
+use crate::answer::{Answer, read};
 use crate::commit_batch::{Reply, Verdict};
-use crate::connection::Answer;
 use crate::wire_outcome::WireOutcome;
 use crate::{Error, Outcome};
 

@@ -10,10 +10,11 @@ use serde_json::value::{RawValue, Value};
 use tribunal_api::{Ack, CommitRequest, IsolationLevel, Range, Read, ReadRow, Write, WriteOp};
 use tribunal_types::{Epoch, LogId, Lsn, Version};
 
-use crate::client::{Client, Row};
+use crate::client::Client;
 use crate::commit_batch::{CommitItem, CommitKind};
 use crate::commit_body::{CommitBody, CommitOptions, OP_BYTES};
 use crate::reads::{KeyRange, ROWS_MAX, RangeRows, RowRead, RowState};
+use crate::row::Row;
 use crate::store_name::StoreName;
 use crate::writes::{Known, PendingWrite, merge};
 use crate::{Error, Outcome, wire};

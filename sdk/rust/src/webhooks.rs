@@ -3,7 +3,7 @@
 use hyper::Method;
 use tribunal_api::{PushInfo, PushRequest};
 
-use crate::client::read;
+use crate::answer::read;
 use crate::{Client, Error, wire};
 
 impl Client {

@@ -7,8 +7,8 @@ use tribunal_types::{EpochInput, EpochOutcome, NamespaceId, Reason, Verdict};
 use crate::scenario::{Keying, TxnSpec};
 use crate::sim::drawing::{FIRST_STORE, Kind, View};
 use crate::sim::generations::SECOND;
-use crate::sim::happening::Planted;
 use crate::sim::machine::Process;
+use crate::sim::planted::Planted;
 use crate::sim::world::World;
 
 /// Number of ids per status query.

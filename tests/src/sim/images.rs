@@ -13,8 +13,9 @@ use tribunal_member::{Input, groups_in, image_of};
 use tribunal_replica::{CapturedImage, Event};
 use tribunal_types::{Epoch, GroupId, StateImage};
 
-use crate::sim::happening::{Happening, Planted};
+use crate::sim::happening::Happening;
 use crate::sim::machine::LOG_DIR;
+use crate::sim::planted::Planted;
 use crate::sim::world::World;
 
 /// Maximum time to copy an image, microseconds.

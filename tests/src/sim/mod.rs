@@ -21,6 +21,7 @@ pub mod machine;
 mod majority_loss;
 mod members;
 pub mod network;
+mod planted;
 pub mod policies;
 mod process;
 mod queue;
@@ -37,9 +38,9 @@ mod world;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-pub use happening::Planted;
 pub use judge::HistoriesReport;
 pub use majority_loss::MajorityLossReport;
+pub use planted::Planted;
 pub use report::{MembersReport, Report};
 pub use trace::Trace;
 pub use world::{Run, play};

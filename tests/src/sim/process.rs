@@ -6,8 +6,9 @@ use tribunal_member::{Frame, Input, Member, Output};
 use tribunal_replica::{DecidedEpoch, Effect};
 use tribunal_types::{EpochInput, GroupId, NodeId};
 
-use crate::sim::happening::{Happening, Planted};
+use crate::sim::happening::Happening;
 use crate::sim::machine::Process;
+use crate::sim::planted::Planted;
 use crate::sim::world::World;
 use crate::stand_ins::Numbered;
 

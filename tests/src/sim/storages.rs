@@ -14,7 +14,8 @@ use tribunal_member::Input;
 use tribunal_replica::{Event, PushReport, delivery};
 use tribunal_types::{ControlIndex, DeclaredStore, Epoch, Lsn, NodeId, StoreId};
 
-use crate::sim::happening::{Happening, Planted};
+use crate::sim::happening::Happening;
+use crate::sim::planted::Planted;
 use crate::sim::world::World;
 
 /// Maximum number of records in a request.
