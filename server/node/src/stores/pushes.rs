@@ -172,10 +172,10 @@ impl Pushes {
         let Some(name) = spec.adaptor.as_ref().filter(|_| !spec.is_embedded()) else { return Ok(WriteKinds::ALL) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
         let storages = self.egress_by_tenant.storages_of(spec.namespace);
-        let adaptor = self.loader.adaptor(name, &spec.name, &storages.adaptor_config(spec)).map_err(at("/adaptor"))?;
+        let adaptor = self.adaptor_of(spec, name).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
             Language::Resp => storages.check_resp(spec).map_err(at("/adaptor_config"))?,
-            Language::Sql => drop(storages.sql(spec).map_err(at("/adaptor_config"))?),
+            Language::Sql => storages.check_sql(spec).map_err(at("/adaptor_config"))?,
             language @ (Language::Http | Language::Raw) => return Err(at("/adaptor")(language.no_transport())),
         }
         Ok(adaptor.takes())
