@@ -199,8 +199,8 @@ pub struct PluginActivation {
     #[schema(nullable = false, value_type = Object, example = json!({"turns": 7}))]
     pub config: Option<Box<RawValue>>,
     /// What caused the activation: `configuration`, `activate`, `rollback`, `faults` for an automatic rollback after too many
-    /// consecutive faults of the plugin, or `deactivate` if it has emptied an adaptor's slot. Deactivating a rule or validator
-    /// is a `rollback` to the built-in plugin.
+    /// consecutive faults of the plugin, or `deactivate` if it has returned the slot to a built-in plugin, or emptied an
+    /// adaptor's slot. Earlier releases recorded deactivated rules and validators as `rollback`.
     #[schema(example = "activate")]
     pub by: String,
     /// Name of the key or client that requested it; absent if it was the node itself.
@@ -227,6 +227,11 @@ pub struct PluginActivation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub replaces: Option<PluginReplaced>,
+    /// Stores with this adaptor for which this version accepts other kinds of writes than they were declared with: declare them
+    /// again. Until then, commits of kinds that it no longer accepts stop their pushes. Only in the response to the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 1024, example = json!(["orders"]))]
+    pub declare_again: Vec<String>,
 }
 
 /// An activation that was replaced before it took effect.

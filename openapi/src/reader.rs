@@ -87,7 +87,8 @@ pub struct PushRequest {
     /// Key of the signatures, 16 to 256 characters. It is never returned.
     #[schema(example = "at least 16 characters", min_length = 16, max_length = 256)]
     pub secret: String,
-    /// Start after this position. If absent: the position of the last registration of this store, or 0.
+    /// Start after this position. If absent: the position of the last registration of this store, or 0. To leave out a record
+    /// that the receiver rejects, register it again with the LSN of that record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0")]
     pub after: Option<String>,

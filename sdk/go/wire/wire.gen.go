@@ -983,7 +983,8 @@ type PushKind string
 
 // PushRequest A receiver to register.
 type PushRequest struct {
-	// After Start after this position. If absent: the position of the last registration of this store, or 0.
+	// After Start after this position. If absent: the position of the last registration of this store, or 0. To leave out a record
+	// that the receiver rejects, register it again with the LSN of that record.
 	//
 	// Example: 0
 	After *string `json:"after,omitempty"`
@@ -1920,7 +1921,10 @@ type ClientInterface interface {
 	AttachPush(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ResumePush Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
-	// stop again for the same reason.
+	// stop again for the same reason. The answer has the state of the push to the storage; `GET /v1/stores/{store}/push` has the
+	// webhook's.
+	//
+	// The request has no body, or an empty object.
 	//
 	// Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 	ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -2457,7 +2461,10 @@ func (c *Client) AttachPush(ctx context.Context, store string, body AttachPushJS
 }
 
 // ResumePush Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
-// stop again for the same reason.
+// stop again for the same reason. The answer has the state of the push to the storage; `GET /v1/stores/{store}/push` has the
+// webhook's.
+//
+// The request has no body, or an empty object.
 //
 // Corresponds with POST /v1/stores/{store}/push/resume (the `ResumePush` operationId).
 func (c *Client) ResumePush(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -4516,7 +4523,10 @@ type ClientWithResponsesInterface interface {
 	AttachPushWithResponse(ctx context.Context, store string, body AttachPushJSONRequestBody, reqEditors ...RequestEditorFn) (*AttachPushAnswer, error)
 
 	// ResumePushWithResponse Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
-	// stop again for the same reason.
+	// stop again for the same reason. The answer has the state of the push to the storage; `GET /v1/stores/{store}/push` has the
+	// webhook's.
+	//
+	// The request has no body, or an empty object.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -5637,8 +5647,14 @@ type ResumePushAnswer struct {
 	HTTPResponse *http.Response
 	// JSON200 the response for an HTTP 200 `application/json` response
 	JSON200 *StoreInfo
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
 	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
 	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
 	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
 	ApplicationProblemJSON422 *Problem
 	// ApplicationProblemJSON4XX the response for an HTTP 4XX `application/problem+json` response
@@ -5652,9 +5668,24 @@ func (r ResumePushAnswer) GetJSON200() *StoreInfo {
 	return r.JSON200
 }
 
+// GetApplicationProblemJSON400 returns the response for an HTTP 400 `application/problem+json` response
+func (r ResumePushAnswer) GetApplicationProblemJSON400() *Problem {
+	return r.ApplicationProblemJSON400
+}
+
 // GetApplicationProblemJSON404 returns the response for an HTTP 404 `application/problem+json` response
 func (r ResumePushAnswer) GetApplicationProblemJSON404() *Problem {
 	return r.ApplicationProblemJSON404
+}
+
+// GetApplicationProblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
+func (r ResumePushAnswer) GetApplicationProblemJSON413() *Problem {
+	return r.ApplicationProblemJSON413
+}
+
+// GetApplicationProblemJSON415 returns the response for an HTTP 415 `application/problem+json` response
+func (r ResumePushAnswer) GetApplicationProblemJSON415() *Problem {
+	return r.ApplicationProblemJSON415
 }
 
 // GetApplicationProblemJSON422 returns the response for an HTTP 422 `application/problem+json` response
@@ -7193,7 +7224,10 @@ func (c *ClientWithResponses) AttachPushWithResponse(ctx context.Context, store 
 }
 
 // ResumePushWithResponse Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
-// stop again for the same reason.
+// stop again for the same reason. The answer has the state of the push to the storage; `GET /v1/stores/{store}/push` has the
+// webhook's.
+//
+// The request has no body, or an empty object.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -8269,12 +8303,33 @@ func ParseResumePushAnswer(rsp *http.Response) (*ResumePushAnswer, error) {
 		}
 		response.JSON200 = &dest
 
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
 		var dest Problem
 		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
 			return nil, err
 		}
 		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
 		var dest Problem

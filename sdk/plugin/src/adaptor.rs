@@ -38,10 +38,12 @@ pub trait Adaptor: Plugin {
     /// If the plugin fails.
     fn watermark(&self) -> Result<Request, Fault>;
 
-    /// Extracts the watermark from the reply to [`Adaptor::watermark`].
+    /// Extracts the watermark from the reply to [`Adaptor::watermark`]; 0 if the storage has none yet.
     ///
     /// # Errors
-    /// If the reply contains no watermark; the text should quote the reply.
+    /// If the reply contains no watermark; the text should quote the reply. The host then passes the same reply to
+    /// [`Adaptor::classify`]. If that returns [`Ack::Retry`], because the storage is starting or overloaded, the host asks again
+    /// later; after anything else, the store's push stops with this error.
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault>;
 
     /// Extracts the record that moved the watermark last from the reply to [`Adaptor::watermark`], for a storage that keeps
@@ -69,7 +71,8 @@ pub trait Adaptor: Plugin {
         self.encode(batch)
     }
 
-    /// Classifies the reply to an encoded request.
+    /// Classifies the reply to an encoded request, and a reply to [`Adaptor::watermark`] that [`Adaptor::read_watermark`] has
+    /// failed on.
     fn classify(&self, reply: Reply) -> Ack;
 }
 

@@ -205,6 +205,8 @@ static const resp_value *only(const reply *answer) {
   return one ? &answer->val.resp.ptr[0] : NULL;
 }
 
+/* If this fails, the host passes the same reply to `classify`, and asks again later if that returns `retry`. After anything
+   else, the push stops with the error. */
 bool exports_tribunal_plugin_adaptor_read_watermark(reply *answer, uint64_t *ret, log_adaptor_string_t *err) {
   const resp_value *found = only(answer);
   *ret = 0;

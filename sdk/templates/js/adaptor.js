@@ -135,6 +135,8 @@ export const adaptor = {
     return { first: 0n, last: 0n, idempotencyKey: 'watermark', command: command.finished() };
   },
 
+  // If this throws, the host passes the same reply to `classify`, and asks again later if that returns `retry`. After anything
+  // else, the push stops with the error.
   readWatermark(reply) {
     const found = answer(reply);
     if (found.tag === 'nil') return 0n;

@@ -105,6 +105,8 @@ impl Adaptor for {{Name}} {
         Ok(Request { first: 0, last: 0, idempotency_key: "watermark".into(), command })
     }
 
+    // If this fails, the host passes the same reply to `classify`, and asks again later if that returns `Ack::Retry`. After
+    // anything else, the push stops with the error.
     fn read_watermark(&self, reply: Reply) -> Result<u64, Fault> {
         let Reply::Resp(values) = reply else { return Err("not a reply of Redis".into()) };
         match values.first() {

@@ -113,6 +113,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("slot_misfit", 422, "the plugin does not fit the slot"),
     ("slot_required", 422, "the plugin fits several slots; name one"),
     ("storage_behind_log", 422, "the storage needs records that the log no longer has"),
+    ("storage_in_use", 422, "another store already fills the storage that the adaptor and its settings name"),
     ("storage_refuses", 422, "the storage refuses the adaptor's requests, or follows another log"),
     ("store_damaged", 422, "the rows of the embedded store are damaged, and the log no longer has them: see `detail`"),
     ("store_declared", 422, "only a tracked store takes imported versions"),

@@ -90,6 +90,22 @@ async fn an_abort_has_no_fields() {
 }
 
 #[tokio::test]
+async fn resuming_a_push_has_no_fields() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let json_type = [("content-type", "application/json")];
+    for (headers, body, status, code) in [
+        (&json_type[..], r#"{"lsn":"7"}"#, 400, "unknown_field"),
+        (&json_type[..], "[]", 400, "wrong_type"),
+        (&[][..], "{}", 415, "unsupported_media_type"),
+    ] {
+        let refused = client.call("POST", "/v1/stores/kv/push/resume", headers, body.as_bytes()).await;
+        assert_eq!((refused.status, refused.json()["code"].as_str()), (status, Some(code)), "{body}");
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_dry_run_changes_nothing() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;

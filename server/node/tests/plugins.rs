@@ -42,6 +42,12 @@ fn build(folder: &Path) {
         write(folder, world, name, source);
         assert!(done(folder, &["build", name]).contains("imports: none"));
     }
+    // Another version, which accepts no deletes.
+    done(folder, &["new", "--world", "log-adaptor", "--lang", "rust", "--folder", "fewer/redis-hash", "redis-hash"]);
+    let all = ".difference(Kinds::ADD)";
+    let source = include_str!("outside/redis_hash.rs").replace(all, &format!("{all}.difference(Kinds::DELETE)"));
+    write(&folder.join("fewer"), "log-adaptor", "redis-hash", &source);
+    done(folder, &["build", "fewer/redis-hash"]);
     for (world, name, source) in [
         ("isolation-validator", "lying-validator", include_str!("outside/lying_validator.rs")),
         ("log-adaptor", "lying-adaptor", include_str!("outside/lying_adaptor.rs")),
@@ -108,6 +114,7 @@ fn external_plugins_work_in_every_slot() {
     std::thread::scope(|scope| {
         for story in [
             a_rule_decides_from_its_epoch_on_under_load_and_back,
+            a_version_that_accepts_fewer_writes_names_the_stores_to_declare_again,
             what_is_active_survives_a_stop_and_a_kill,
             a_validator_adds_a_bound_to_its_level,
             what_is_activated_is_what_was_checked,
@@ -362,6 +369,20 @@ fn a_deactivated_plugin_leaves_its_slot(folder: &Path) {
     assert!(!node.contest("off").1);
     let (ok, again) = run(&node, "deactivate", &["most-writes-wins"]);
     assert!(!ok && again.contains("is not active there"), "{again}");
+    // It is recorded as what it is, and can be undone.
+    let history = || works(&node, "history", &["--slot", "rule"]);
+    assert!(
+        history().lines().any(|line| line.contains("priority (") && line.contains(", deactivate")),
+        "{}",
+        history()
+    );
+    let back = works(&node, "rollback", &["most-writes-wins"]);
+    assert!(back.contains("slot rule: most-writes-wins (") && node.contest("back").1, "{back}");
+    assert!(history().lines().any(|line| line.contains("most-writes-wins (") && line.contains(", rollback")));
+    assert!(works(&node, "rollback", &["most-writes-wins"]).contains("slot rule: priority ("));
+    works(&node, "activate", &["most-writes-wins", "--digest", &digest.as_str().unwrap()[..8]]);
+    works(&node, "deactivate", &["most-writes-wins"]);
+    assert!(!node.contest("off again").1);
     let (ok, built_in) = run(&node, "deactivate", &["priority"]);
     assert!(!ok && built_in.contains("is built in"), "{built_in}");
     let (ok, unknown) = run(&node, "rm", &["most-writes-wins", "--digest", "00000000"]);
@@ -403,6 +424,28 @@ fn a_deactivated_plugin_leaves_its_slot(folder: &Path) {
     assert!(!ok && nothing.contains("has no earlier activation"), "{nothing}");
     assert!(node.stop().success());
     is_gone(&Node::start(dir.path()));
+}
+
+fn a_version_that_accepts_fewer_writes_names_the_stores_to_declare_again(folder: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let works = |arguments: &[&str]| done(folder, &[&[arguments[0], "--url", &node.url][..], &arguments[1..]].concat());
+    works(&["push", "--config", r#"{"prefix": "any:"}"#, "redis-hash"]);
+    let first = works(&["activate", "redis-hash"]);
+    assert!(!first.contains("declare again"), "{first}");
+    let store = |prefix: &str| json!({"adaptor": "redis-hash", "adaptor_config": {"endpoint": "127.0.0.1:1", "prefix": prefix}});
+    for name in ["people", "places"] {
+        assert_eq!(node.put(&format!("/v1/stores/{name}"), &store(name)).status, 201);
+    }
+    let delete = json!({"writes": [{"op": "delete", "store": "people", "key": "ada"}]});
+    works(&["push", "--config", r#"{"prefix": "any:"}"#, "fewer/redis-hash"]);
+    let fewer = works(&["activate", "redis-hash"]);
+    assert!(fewer.contains("declare again: people, places. This version accepts other kinds"), "{fewer}");
+    assert_eq!(node.put("/v1/stores/people", &store("people")).status, 200);
+    let refused = node.commit(&delete);
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("write_not_supported")), "{}", refused.body);
+    let back = works(&["rollback", "redis-hash"]);
+    assert!(back.contains("declare again: people. "), "{back}");
 }
 
 fn an_adaptor_writes_another_data_model(folder: &Path) {
@@ -476,6 +519,8 @@ fn an_adaptor_writes_another_data_model(folder: &Path) {
 /// Plugins with the right types that violate their contract. Rules and validators cannot give different results for the
 /// same batch, because every call gets a fresh instance; so there is no case for that.
 fn contract_violations_are_found_before_an_upload(folder: &Path) {
+    let (ok, refused) = plugin(folder, &["test", "most-writes-wins", "--storage", "127.0.0.1:1"]);
+    assert!(!ok && refused.contains("--storage is for a log-adaptor"), "{refused}");
     let cases = [
         ("validator", "init", "rejects its configuration: it ran out of fuel"),
         ("validator", "length", "golden vectors: it returned 1 codes and 1 witnesses for 2 transactions"),

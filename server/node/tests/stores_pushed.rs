@@ -375,6 +375,11 @@ fn two_stores_with_the_same_prefix_are_told_apart() {
     for n in 0..5 {
         assert_eq!(put_applied(&node, "r", "k", json!(n))["applied"], true);
     }
+    let config = json!({"endpoint": redis.endpoint(), "prefix": "r/"});
+    let refused = node.put("/v1/stores/s", &json!({"adaptor": "redis", "adaptor_config": config}));
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("storage_in_use")), "{}", refused.body);
+    // The rows still belong to the first store after it has given them up.
+    assert_eq!(node.put("/v1/stores/r", &json!({"log_only": true})).status, 200);
     declare("r/");
     for n in 0..7 {
         put(&node, "s", "k", json!(100 + n));
@@ -384,10 +389,12 @@ fn two_stores_with_the_same_prefix_are_told_apart() {
         (push["state"] == "stopped").then(|| push["last_error"].as_str().unwrap_or_default().to_owned())
     });
     assert!(error.contains("`r#") && error.contains("`s#") && error.contains("`prefix` of its own"), "{error}");
+    assert_eq!(watermark(&redis), "5");
+    declare("s/");
+    assert_eq!(declare_redis(&node, &redis), 200);
     assert_eq!(put_applied(&node, "r", "k", json!(5))["applied"], true);
     assert!(redis.call(&["GET", "r/k"]).ends_with(" 5"));
     assert_eq!(watermark(&redis), "6");
-    declare("s/");
     assert_eq!(put_applied(&node, "s", "k", json!(107))["applied"], true, "{}", store(&node, "s"));
     assert!(redis.call(&["GET", "s/k"]).ends_with(" 107") && redis.call(&["GET", "r/k"]).ends_with(" 5"));
 }

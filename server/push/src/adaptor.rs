@@ -41,7 +41,8 @@ pub trait Adaptor: Send + Sync + 'static {
 
     /// Returns what to do if the storage has records that the log does not have.
     fn if_ahead(&self) -> &'static str {
-        "Empty it, watermark included, and resume the push; or declare the store with another storage"
+        "Or another store fills it: if one has the same adaptor and settings, declare one of the two with a storage of its own \
+         first. Empty it, watermark included, and resume the push; or declare the store with another storage"
     }
 
     /// Returns what to do if the storage needs records from before `oldest`, where the log begins.

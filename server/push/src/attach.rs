@@ -82,7 +82,8 @@ pub enum AttachRefusal {
     Log(SourceError),
     /// The storage has applied records that the log does not have.
     #[error(
-        "the storage has applied LSN {at} of another log, or of a part of this one that is lost; this one ends at {head}"
+        "the storage has applied LSN {at} of another log, or of a part of this one that is lost, or another store's push \
+         fills it; this log ends at {head}"
     )]
     Foreign {
         /// Watermark of the storage.

@@ -59,6 +59,9 @@ pub(crate) const TRACE_HEADER: &str = "traceparent";
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// A push is busy if its batches have at least this many records.
 const BUSY_RECORDS: usize = 32;
+/// Number of times in a row that a storage may lose acknowledged records before its push is shown as failing: one that is
+/// restarted without what it held loses them once.
+const LOSSES_MAX: u32 = 2;
 /// Number of reasons of one interruption that are reported at once, and the interval between further ones.
 const REASONS_MAX: u32 = 4;
 const REASONS_INTERVAL: Duration = Duration::from_secs(60);
@@ -96,6 +99,8 @@ pub struct Pusher {
     records_max: usize,
     /// The interruption that was reported to the sink; `None` while the storage works.
     interrupted: Option<Interruption>,
+    /// Number of times that the storage has lost acknowledged records since it last had what it had acknowledged.
+    losses: u32,
 }
 
 /// An interruption, as last reported.
@@ -164,7 +169,10 @@ impl Pusher {
             skips: Arc::clone(&skips),
         };
         let records_max = parts.options.limit.records_max;
-        (Pusher { parts, progress, resume, skips, single_until: Lsn(0), records_max, interrupted: None }, handle)
+        (
+            Pusher { parts, progress, resume, skips, single_until: Lsn(0), records_max, interrupted: None, losses: 0 },
+            handle,
+        )
     }
 
     /// Pushes until `shutdown` completes. The next start determines from the watermark whether the request in flight
@@ -280,8 +288,10 @@ impl Pusher {
                 Err(_) => {
                     let now = self.ask_watermark(&question).await?;
                     if now != at {
-                        return Err(Trouble::Moved(format!("the storage went from LSN {at} to {now}")));
+                        return Err(self.moved(at, now));
                     }
+                    self.losses = 0;
+                    self.reading(idle);
                 }
                 Ok(read) => {
                     let batch = read.map_err(|error| self.unreadable(&error))?;
@@ -295,7 +305,25 @@ impl Pusher {
         }
     }
 
+    /// Returns why the push starts over: the storage was at LSN `at`, and now it is at `now`.
+    fn moved(&mut self, at: Lsn, now: Lsn) -> Trouble {
+        if now < at {
+            self.losses = self.losses.saturating_add(1);
+        }
+        if self.losses < LOSSES_MAX {
+            return Trouble::Moved(format!("the storage went from LSN {at} to {now}"));
+        }
+        let losses = self.losses;
+        Trouble::Passing(format!(
+            "the storage does not keep what it acknowledges: {losses} times in a row, its watermark has fallen back, now from LSN \
+             {at} to {now}. The records in between are pushed again each time. Either the storage loses its data, or the adaptor \
+             does not write the watermark that it reads"
+        ))
+    }
+
     fn reading(&mut self, idle: bool) {
+        // Until the storage is known to have kept the records, it has only acknowledged them.
+        let idle = idle && self.losses < LOSSES_MAX;
         {
             let mut progress = self.progress.lock();
             progress.activity = if idle { PushActivity::Idle } else { PushActivity::Pushing };
@@ -312,13 +340,20 @@ impl Pusher {
 
     /// Notifies the sink that the storage works again, if an interruption was reported.
     fn works(&mut self) {
+        if self.losses >= LOSSES_MAX {
+            return;
+        }
         if self.interrupted.take().is_some() {
             self.parts.sink.restored(self.parts.store);
         }
     }
 
     async fn ask_watermark(&self, question: &PushRequest) -> Pushed<Lsn> {
-        let reply = Arc::new(self.parts.transport.send(question.command.clone()).await.map_err(passing)?);
+        let reply = self.parts.transport.send(question.command.clone()).await.map_err(|error| match error {
+            TransportError::WrongCommand(text) => Trouble::Stuck(text.to_owned()),
+            error => passing(error),
+        })?;
+        let reply = Arc::new(reply);
         let told = Arc::clone(&reply);
         let read = move |adaptor: &dyn Adaptor| {
             adaptor.read_watermark(&told).map_err(|fault| match adaptor.classify(&told) {
@@ -433,6 +468,10 @@ impl Pusher {
         for request in requests {
             let (first, last) = (request.first, request.last);
             let reply = self.parts.transport.send(request.command).await.map_err(|error| {
+                if let TransportError::WrongCommand(text) = error {
+                    // It was not sent, and would not be in any attempt.
+                    return Trouble::Poison { first, last, text: text.to_owned() };
+                }
                 let timed_out = matches!(error, TransportError::Timeout { .. });
                 Trouble::Unapplied { first, last, text: error.to_string(), timed_out }
             })?;
@@ -472,7 +511,9 @@ impl Pusher {
         {
             let mut progress = self.progress.lock();
             progress.acked = Some(lsn);
-            progress.attempts = 0;
+            if self.losses < LOSSES_MAX {
+                progress.attempts = 0;
+            }
         }
         self.parts.sink.acked(self.parts.store, lsn);
     }

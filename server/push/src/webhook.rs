@@ -178,7 +178,8 @@ impl Webhook {
             _ => (
                 Said::Refused,
                 format!(
-                    "the receiver answered {}; once it accepts the records, resume with `tribunal store resume`",
+                    "the receiver answered {}; once it accepts the records, resume with `tribunal store resume`; to leave out the \
+                     record at which the webhook stops, register it again with that LSN as `after` (`tribunal webhook set --after`)",
                     answered()
                 ),
             ),

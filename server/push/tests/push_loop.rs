@@ -5,7 +5,7 @@
 mod log;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tribunal_push::{
-    Adaptor, AdaptorFault, AttachPlace, Attachment, Pending, PushActivity, PushHandle, PushOptions, PushParts, Pusher,
-    ReadLimit, StorageDurability, Transport, TransportError,
+    Adaptor, AdaptorFault, AttachPlace, Attachment, Pending, PushActivity, PushHandle, PushOptions, PushParts,
+    PushStatus, Pusher, ReadLimit, StorageDurability, Transport, TransportError,
 };
 use tribunal_types::{Ack, Command, Lsn, PushRequest, RecordBatch, StorageReply};
 
@@ -74,6 +74,8 @@ impl Adaptor for Plain {
 enum Overload {
     TimesOut,
     SaysLater,
+    /// It does not take the command at all.
+    SpeaksAnother,
 }
 
 /// A storage that contains only a watermark.
@@ -86,12 +88,15 @@ struct Memory {
     sent: AtomicUsize,
     /// Requests per connection until it is worn.
     wears_after: usize,
+    /// Whether it has forgotten everything whenever its watermark is read.
+    forgets: AtomicBool,
 }
 
 impl Memory {
     fn new(most: u64, overload: Overload, wears_after: usize) -> Arc<Memory> {
-        let (connections, sent) = Default::default();
-        Arc::new(Memory { at: AtomicU64::new(0), most: AtomicU64::new(most), overload, connections, sent, wears_after })
+        let (at, most) = (AtomicU64::new(0), AtomicU64::new(most));
+        let (connections, sent, forgets) = Default::default();
+        Arc::new(Memory { at, most, overload, connections, sent, wears_after, forgets })
     }
 }
 
@@ -109,6 +114,9 @@ impl Transport for Memory {
             let of = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("eight bytes"));
             let (first, last) = (of(&bounds[..8]), of(&bounds[8..]));
             if first == 0 {
+                if self.forgets.load(Ordering::Relaxed) {
+                    self.at.store(0, Ordering::Relaxed);
+                }
                 return Ok(StorageReply::Raw(self.at.load(Ordering::Relaxed).to_be_bytes().to_vec()));
             }
             assert_eq!(first, self.at.load(Ordering::Relaxed) + 1, "no record twice, none left out");
@@ -116,6 +124,7 @@ impl Transport for Memory {
             match self.overload {
                 Overload::TimesOut if is_too_much => Err(TransportError::Timeout { ms: 1 }),
                 Overload::SaysLater if is_too_much => Ok(StorageReply::Raw(b"later".to_vec())),
+                Overload::SpeaksAnother if is_too_much => Err(TransportError::WrongCommand("it takes others only")),
                 _ => {
                     self.at.store(last, Ordering::Relaxed);
                     Ok(StorageReply::Raw(Vec::new()))
@@ -200,6 +209,57 @@ async fn a_storage_that_recovers_gets_whole_batches_again() {
     push.log.append_many(3000);
     caught_up(&push).await;
     assert_eq!(push.log.largest_read.load(Ordering::Relaxed), 100);
+}
+
+async fn until(push: &Push, what: &str, is_so: impl Fn(&PushStatus) -> bool) -> PushStatus {
+    let end = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let status = push.handle.status();
+        if is_so(&status) {
+            return status;
+        }
+        assert!(tokio::time::Instant::now() < end, "{what} not in time: {status:?}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_storage_that_never_keeps_its_watermark_is_not_shown_as_one_that_works() {
+    let storage = Memory::new(100, Overload::TimesOut, usize::MAX);
+    let push = push(Arc::new(Plain::default()), Arc::clone(&storage), 10);
+    push.log.append_many(30);
+    caught_up(&push).await;
+    // Once: it was restarted without its rows.
+    let forgets = |forgets| storage.forgets.store(forgets, Ordering::Relaxed);
+    forgets(true);
+    until(&push, "the loss", |status| status.rewinds == 1).await;
+    forgets(false);
+    caught_up(&push).await;
+    assert!(!push.events.all().contains(&Event::Interrupted), "the push just went on");
+    // It never keeps anything.
+    until(&push, "a watermark that was kept", |_| storage.sent.load(Ordering::Relaxed) > 8).await;
+    forgets(true);
+    let failing = until(&push, "the error", |status| status.last_error.is_some()).await;
+    assert!(failing.last_error.is_some_and(|error| error.contains("does not keep what it acknowledges")));
+    let rewinds = failing.rewinds;
+    let failing = until(&push, "more losses", |status| status.rewinds > rewinds + 2).await;
+    assert!(failing.attempts > 2 && failing.last_error.is_some(), "it has not looked well in between: {failing:?}");
+    assert!(push.events.all().contains(&Event::Interrupted));
+    forgets(false);
+    let works = until(&push, "the end of it", |status| status.activity == PushActivity::Idle).await;
+    assert_eq!((works.last_error, works.attempts, works.acked), (None, 0, Lsn(30)));
+    ended(push).await;
+}
+
+#[tokio::test]
+async fn a_command_that_the_transport_never_sends_stops_the_push() {
+    let storage = Memory::new(0, Overload::SpeaksAnother, usize::MAX);
+    let push = push(Arc::new(Plain::default()), Arc::clone(&storage), 10);
+    push.log.append_many(30);
+    let stopped = until(&push, "the stop", |status| status.activity == PushActivity::Stopped).await;
+    assert_eq!(stopped.poison, Some(Lsn(1)));
+    assert_eq!(stopped.last_error.as_deref(), Some("LSN 1 cannot be pushed: it takes others only"));
+    ended(push).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! Plugins: upload, activation, rollback, deletion, and the state of slots.
 
-pub use tribunal_types::FilledBy;
 use tribunal_types::{ControlIndex, Epoch, Isolation, PluginSlot};
 
 use crate::ServiceFuture;
@@ -171,8 +170,8 @@ pub struct Activation {
     pub config: String,
     /// SHA-256 of the configuration.
     pub config_digest: PluginDigest,
-    /// What caused the activation.
-    pub by: FilledBy,
+    /// What caused the activation, by its name in the API.
+    pub by: &'static str,
     /// Who requested it; `None` if it was the node itself.
     pub who: Option<String>,
     /// When it was requested, Unix milliseconds.
@@ -187,6 +186,9 @@ pub struct Activation {
     pub empties: bool,
     /// The pending activation that it has replaced; only in the result of a request.
     pub replaces: Option<Replaced>,
+    /// Stores for which the adaptor accepts other kinds of writes than they were declared with; only in the result of a
+    /// request.
+    pub declare_again: Vec<String>,
 }
 
 /// An activation that was replaced before it took effect.

@@ -71,7 +71,7 @@ impl FilledBy {
     /// All causes.
     pub const ALL: [FilledBy; 4] = [FilledBy::Configuration, FilledBy::Request, FilledBy::Rollback, FilledBy::Faults];
 
-    /// Returns the name used in the API and in the control log.
+    /// Returns its name; [`PluginActivation::cause`] has the API's.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -188,13 +188,37 @@ pub struct PluginActivation {
     /// What caused it.
     pub by: FilledBy,
     /// For a rollback after faults: the entry that failed. The activation is void if another entry fills the slot by
-    /// then.
+    /// then. For a deactivation of a rule or validator, which is a [`FilledBy::Rollback`]: the entry that it ends; earlier
+    /// releases left it 0. For a [`FilledBy::Request`] that undoes a deactivation: the entry of that. No decision depends
+    /// on the latter two.
     pub replaces: ControlIndex,
     /// The requester; empty for the node itself.
     pub who: String,
     /// When it was requested, Unix milliseconds on the clock of the node that received the request; 0 if unknown. No
     /// decision depends on it.
     pub at_ms: u64,
+}
+
+impl PluginActivation {
+    /// Returns whether it removes a plugin from its slot.
+    #[must_use]
+    pub fn is_deactivation(&self) -> bool {
+        match self.by {
+            FilledBy::Request => self.choice.is_none(),
+            FilledBy::Rollback => self.replaces > ControlIndex(0),
+            FilledBy::Configuration | FilledBy::Faults => false,
+        }
+    }
+
+    /// Returns the name of its cause in the API.
+    #[must_use]
+    pub fn cause(&self) -> &'static str {
+        match self.by {
+            _ if self.is_deactivation() => "deactivate",
+            FilledBy::Request if self.replaces > ControlIndex(0) => FilledBy::Rollback.name(),
+            by => by.name(),
+        }
+    }
 }
 
 /// Unique name of a proposal, under which its reply is found.

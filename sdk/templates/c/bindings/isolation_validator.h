@@ -83,7 +83,8 @@ typedef struct exports_tribunal_plugin_validator_snapshots_t {
   // Last epoch of that stretch; all ones if it is still current. Below `current-from` if there is no such stretch, or
   // two rows were never current together.
   isolation_validator_list_u64_t   current_until;
-  // 1 if the engine keeps the reads on one snapshot itself, else 0.
+  // 1 if a store of the transaction keeps versions itself: then all reads must hold at `named` exactly, and those of
+  // such stores are left out of `current-from` and `current-until`. Else 0.
   isolation_validator_list_u8_t   multi_version;
 } exports_tribunal_plugin_validator_snapshots_t;
 

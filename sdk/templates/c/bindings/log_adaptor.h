@@ -160,7 +160,7 @@ typedef struct exports_tribunal_plugin_adaptor_command_t {
 // affects a row; if it affects none, the reply is SQLSTATE 02000 (no data).
 #define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_SQL 1
 #define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_HTTP 2
-// The embedded store's own format.
+// Bytes in a format of their own; no transport of this version takes them.
 #define EXPORTS_TRIBUNAL_PLUGIN_ADAPTOR_COMMAND_RAW 3
 
 // The effect of consecutive records, all or nothing.

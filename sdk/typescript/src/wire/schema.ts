@@ -188,7 +188,9 @@ export interface paths {
         put?: never;
         /**
          * Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
-         *     stop again for the same reason.
+         *     stop again for the same reason. The answer has the state of the push to the storage; `GET /v1/stores/{store}/push` has the
+         *     webhook's.
+         * @description The request has no body, or an empty object.
          */
         post: operations["resumePush"];
         delete?: never;
@@ -1149,7 +1151,8 @@ export interface components {
         /** @description A receiver to register. */
         PushRequest: {
             /**
-             * @description Start after this position. If absent: the position of the last registration of this store, or 0.
+             * @description Start after this position. If absent: the position of the last registration of this store, or 0. To leave out a record
+             *     that the receiver rejects, register it again with the LSN of that record.
              * @example 0
              */
             after?: string;
@@ -3186,6 +3189,32 @@ export interface operations {
                     "application/json": components["schemas"]["StoreInfo"];
                 };
             };
+            /** @description The body is not an empty object */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unknown_field",
+                     *       "detail": "/writes/0/valeu: no such field",
+                     *       "errors": [
+                     *         {
+                     *           "code": "unknown_field",
+                     *           "detail": "no such field",
+                     *           "pointer": "/writes/0/valeu"
+                     *         }
+                     *       ],
+                     *       "retryable": false,
+                     *       "status": 400,
+                     *       "title": "Bad Request",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description No such store */
             404: {
                 headers: {
@@ -3199,6 +3228,44 @@ export interface operations {
                      *       "retryable": false,
                      *       "status": 404,
                      *       "title": "Not Found",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "body_too_large",
+                     *       "detail": "the body is larger than 10485760 bytes",
+                     *       "retryable": false,
+                     *       "status": 413,
+                     *       "title": "Content Too Large",
+                     *       "type": "about:blank"
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is a body, and it is not JSON */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "the body must be application/json",
+                     *       "retryable": false,
+                     *       "status": 415,
+                     *       "title": "Unsupported Media Type",
                      *       "type": "about:blank"
                      *     }
                      */

@@ -25,7 +25,7 @@ use crate::response::field_error::{Code, FieldError, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::service_problem::refuse;
 use tribunal_service::plugins::{
-    self, Activate, Activation, Deactivate, FilledBy, Measured, Overview, Plugin, Slot, Upload, Version,
+    self, Activate, Activation, Deactivate, Measured, Overview, Plugin, Slot, Upload, Version,
 };
 
 /// Uploads a version of a plugin. The component is checked and stored, but not activated.
@@ -441,10 +441,7 @@ fn activation_wire(activation: &Activation) -> PluginActivation {
         digest: hex(&activation.digest),
         config_digest: hex(&activation.config_digest),
         config: RawValue::from_string(activation.config.clone()).ok(),
-        by: match activation.by {
-            FilledBy::Request if activation.empties => "deactivate".to_owned(),
-            by => by.name().to_owned(),
-        },
+        by: activation.by.to_owned(),
         who: activation.who.clone(),
         at_ms: activation.at_ms.map(|ms| ms.to_string()),
         since_epoch: activation.since.map(|epoch| epoch.to_string()),
@@ -456,5 +453,6 @@ fn activation_wire(activation: &Activation) -> PluginActivation {
             digest: hex(&replaced.digest),
             from_epoch: replaced.from.to_string(),
         }),
+        declare_again: activation.declare_again.clone(),
     }
 }

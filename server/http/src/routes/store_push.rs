@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::client_name;
 use crate::request::json::{CANONICAL, Fields, ObjectSeed, decimal, document, scalar};
+use crate::request::no_fields::no_fields;
 use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
@@ -19,20 +20,27 @@ use crate::routes::stores::info;
 use tribunal_service::SkipRequest;
 
 /// Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes nothing else: either may
-/// stop again for the same reason.
+/// stop again for the same reason. The answer has the state of the push to the storage; `GET /v1/stores/{store}/push` has the
+/// webhook's.
+///
+/// The request has no body, or an empty object.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/push/resume", operation_id = "resumePush", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
     responses(
         (status = 200, description = "The store, whose push is retried", body = StoreInfo),
+        (status = 400, description = "The body is not an empty object", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
+        (status = 415, description = "There is a body, and it is not JSON", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "The store is detached", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was retried", body = Problem, content_type = "application/problem+json"),
     )
 )]
 pub async fn resume_push(State(app): State<App>, request: Request) -> Result<Response, ProblemResponse> {
-    let (parts, _) = request.into_parts();
+    let (parts, body) = request.into_parts();
     let (spec, catalog) = app.known_store(&parts).await?;
+    no_fields(&app, &parts, body).await?;
     app.service.stores.resume_push(spec.id).await.map_err(refuse(&catalog))?;
     standing(&app, &spec)
 }

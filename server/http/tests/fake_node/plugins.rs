@@ -35,7 +35,7 @@ fn activation(request: Activate) -> Activation {
         digest: request.digest.unwrap_or([0xab; 32]),
         config: request.config,
         config_digest: [2; 32],
-        by: FilledBy::Request,
+        by: "activate",
         who: Some(request.who),
         at_ms: Some(1_767_225_600_000),
         since: None,
@@ -43,6 +43,7 @@ fn activation(request: Activate) -> Activation {
         from: request.from.unwrap_or(Epoch(0)),
         empties: false,
         replaces: None,
+        declare_again: Vec::new(),
     }
 }
 
@@ -89,7 +90,7 @@ impl PluginApi for FakeNode {
 
     fn roll_back(&self, name: String, slot: Option<PluginSlot>, who: String) -> ServiceFuture<'_, Activation> {
         let request = Activate { name, slot, who, ..Activate::default() };
-        Box::pin(ready(Ok(Activation { by: FilledBy::Rollback, ..activation(request) })))
+        Box::pin(ready(Ok(Activation { by: "rollback", ..activation(request) })))
     }
 
     fn deactivate(&self, request: Deactivate) -> ServiceFuture<'_, Activation> {

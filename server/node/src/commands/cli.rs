@@ -528,7 +528,7 @@ pub enum StoreCommand {
         #[arg(long, default_value = "kv")]
         store: String,
     },
-    /// Retry a store's push, or the deliveries to its webhook, that have stopped or are waiting.
+    /// Retry a store's push and the deliveries to its webhook, if they have stopped or are waiting; print the state of both.
     Resume {
         /// The service.
         #[command(flatten)]
@@ -536,7 +536,8 @@ pub enum StoreCommand {
         /// Name of the store.
         store: String,
     },
-    /// Skip the record at which a push stopped: the storage never gets it. Recorded permanently, see `skips`.
+    /// Skip the record at which a push stopped: the storage never gets it. Recorded permanently, see `skips`. For a webhook,
+    /// `tribunal webhook set --after LSN` leaves a record out.
     Skip {
         /// The service.
         #[command(flatten)]
@@ -623,7 +624,8 @@ pub struct Receiver {
     /// File with the key of the signatures, 16 to 256 characters.
     #[arg(long, value_name = "FILE")]
     pub secret_file: PathBuf,
-    /// Start after this position; the default is the last position of a receiver of this store, or the start of the log.
+    /// Start after this position; the default is the last position of a receiver of this store, or the start of the log. The LSN
+    /// of a record that the receiver rejects leaves out that record.
     #[arg(long, value_name = "LSN")]
     pub after: Option<u64>,
     /// Maximum number of records in one request [default: 500].

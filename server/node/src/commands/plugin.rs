@@ -142,6 +142,9 @@ fn test(flags: &Test) -> Result<(), String> {
         Err(CheckError::Refused(rejected)) => return Err(refused(&rejected, flags.json)),
         Err(CheckError::Unavailable(why)) => return Err(why),
     };
+    if flags.storage.is_some() && found.world != World::LogAdaptor.name() {
+        return Err(format!("--storage is for a log-adaptor, and {} is a {}: leave it out", found.name, found.world));
+    }
     let replayed = match &flags.storage {
         Some(endpoint) => Some(storage::try_on(&path, &flags.config, endpoint)?),
         None => None,

@@ -255,13 +255,23 @@ fn show(target: &Target, store: &StoreInfo) -> Result<(), String> {
     Ok(())
 }
 
-/// Retries a push.
+/// Retries a push, and the delivery to the store's webhook if there is one.
 ///
 /// # Errors
 /// If there is no such store, it is detached, or its push has already stopped again.
 pub fn resume(target: &Target, store: &str) -> Result<(), String> {
     let resumed = block_on(async { target.client()?.resume_push(store).await })?;
     show(target, &resumed)?;
+    if !target.json
+        && let Some(webhook) = block_on(async { target.client()?.webhook(store).await })?
+    {
+        let node = webhook.node.map(|node| format!(" by node {node}")).unwrap_or_default();
+        let error = webhook.last_error.map(|error| format!(": {error}")).unwrap_or_default();
+        let (state, acked, head) = (webhook.state.name(), webhook.acked_lsn, webhook.head_lsn);
+        out!(
+            "webhook of {store}: {state}{node}{error}, acknowledged {acked} of {head}; see `tribunal webhook show {store}`"
+        );
+    }
     // The result on another node is not known yet, and a copy of an embedded store may be about to be replaced.
     let is_known = resumed.push.node.is_none() && resumed.adaptor.as_deref() != Some(EMBEDDED_ADAPTOR);
     if is_known && resumed.push.state == StorePushState::Stopped {

@@ -7,7 +7,7 @@ use tribunal_types::{PastEntry, PluginActivation, SlotEntry};
 /// Returns the API's view of an entry, without the epochs that it decided.
 #[must_use]
 pub fn shown(entry: &SlotEntry) -> Activation {
-    let PluginActivation { choice, from, by, who, at_ms, .. } = &entry.activation;
+    let PluginActivation { choice, from, who, at_ms, .. } = &entry.activation;
     Activation {
         control: entry.index,
         slot: choice.slot.clone(),
@@ -19,10 +19,11 @@ pub fn shown(entry: &SlotEntry) -> Activation {
         at_ms: (*at_ms > 0).then_some(*at_ms),
         since: None,
         until: None,
-        by: *by,
+        by: entry.activation.cause(),
         from: *from,
         empties: choice.is_none(),
         replaces: None,
+        declare_again: Vec::new(),
     }
 }
 

@@ -416,14 +416,28 @@ impl Parts {
             let checked = self.checked_under(&candidate, artefact, &request.config)?;
             check_levels(&choice.slot, &checked.levels, &checked.misses)?;
         }
-        self.write(PluginActivation {
+        let declare_again = self.outdated(&choice);
+        let done = self.write(PluginActivation {
             choice,
             from: request.from.unwrap_or_default(),
             by: FilledBy::Request,
             who: request.who.clone(),
             at_ms: unix_ms(),
             ..PluginActivation::default()
-        })
+        })?;
+        Ok(Activation { declare_again, ..done })
+    }
+
+    /// Returns the stores that must be declared again once an adaptor is active.
+    fn outdated(&self, choice: &PluginChoice) -> Vec<String> {
+        let PluginSlot::Adaptor(name) = &choice.slot else { return Vec::new() };
+        if choice.is_none() {
+            return Vec::new();
+        }
+        let stores = self.stores.all();
+        let users = stores.iter().map(|store| &store.spec).filter(|spec| spec.adaptor.as_ref() == Some(name));
+        // Code that cannot be loaded is refused when the entry is written.
+        self.loader.outdated(choice, users).unwrap_or_default()
     }
 
     /// Checks that an adaptor's requests can be sent: a store that used it would stop otherwise.
@@ -497,12 +511,13 @@ impl Parts {
     }
 
     fn roll_back(&self, name: &str, slot: Option<PluginSlot>, who: String) -> Result<Activation, ServiceError> {
-        let (slot, mut choice) = {
+        let (slot, mut choice, by, replaces) = {
             let slots = self.slots.read();
-            // A pending entry can also be cancelled under the name of the plugin it replaces: a deactivation has no
-            // name.
+            // A pending entry can also be cancelled under the name of the plugin it replaces, and a deactivation be undone
+            // under the name of the plugin that it ended.
             let concerned = |state: &SlotState| {
-                [state.waiting(), state.active()].into_iter().flatten().any(|e| e.activation.choice.name == name)
+                let entries = [state.waiting(), state.active(), Self::deactivated(state)];
+                entries.into_iter().flatten().any(|e| e.activation.choice.name == name)
             };
             let filled: Vec<_> = slots
                 .iter()
@@ -521,9 +536,18 @@ impl Parts {
                     return Err(mistake("slot_required", "/slot", format!("it fills {names}; name one of them")));
                 }
             };
+            // A plugin that was deactivated is no longer among those that a rollback returns to: it is activated again, if
+            // its code still exists.
+            let is_kept = |entry: &&SlotEntry| self.loader.store.find(&entry.activation.choice.digest).is_some();
+            let ended = Self::deactivated(state).filter(is_kept);
             // A pending entry is dropped by proposing the active one again.
-            let (target, returns) =
-                if state.waiting().is_some() { (state.active(), false) } else { (state.before(), true) };
+            let (target, returns, by) = match ended {
+                _ if state.waiting().is_some() => (state.active(), false, FilledBy::Rollback),
+                Some(ended) => (Some(ended), true, FilledBy::Request),
+                None => (state.before(), true, FilledBy::Rollback),
+            };
+            let undone =
+                state.active().filter(|_| by == FilledBy::Request).map_or(ControlIndex(0), |active| active.index);
             let target = target.ok_or_else(|| {
                 let way_out = if self.is_built_in(slot, state) {
                     "what is active is built in: activate another plugin in place of it"
@@ -539,13 +563,14 @@ impl Parts {
             if target.activation.choice.is_none() {
                 self.check_unused(name)?;
             }
-            (slot.clone(), target.activation.choice.clone())
+            (slot.clone(), target.activation.choice.clone(), by, undone)
         };
         if !matches!(slot, PluginSlot::Adaptor(_)) {
             choice.host = self.loader.host_name().map_err(unavailable)?;
         }
-        let (by, at_ms) = (FilledBy::Rollback, unix_ms());
-        self.write(PluginActivation { choice, by, who, at_ms, ..PluginActivation::default() })
+        let (at_ms, declare_again) = (unix_ms(), self.outdated(&choice));
+        let done = self.write(PluginActivation { choice, by, replaces, who, at_ms, ..PluginActivation::default() })?;
+        Ok(Activation { declare_again, ..done })
     }
 
     fn roll_back_after_faults(&self, slot: &PluginSlot, failed: ControlIndex) -> Result<Activation, ServiceError> {

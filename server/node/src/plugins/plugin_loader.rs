@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{ConflictRule, Validator};
-use tribunal_types::{EMBEDDED_ADAPTOR, Isolation, PluginChoice, PluginSlot};
+use tribunal_types::{EMBEDDED_ADAPTOR, Isolation, PluginChoice, PluginSlot, StoreSpec};
 use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValidator, World};
 
 use crate::config::{Config, PolicyHost};
@@ -256,6 +256,24 @@ impl PluginLoader {
         let adaptor =
             configured.and_then(|module| WasmAdaptor::new(module, "kit")).map_err(|error| error.to_string())?;
         LogAdaptor::new(adaptor, Arc::default()).language()
+    }
+
+    /// Returns the stores for which an adaptor accepts other kinds of writes than they were declared with. A store whose
+    /// configuration it refuses is among them.
+    ///
+    /// # Errors
+    /// As for [`PluginLoader::load`].
+    pub fn outdated<'a>(
+        &self,
+        choice: &PluginChoice,
+        stores: impl Iterator<Item = &'a StoreSpec>,
+    ) -> Result<Vec<String>, String> {
+        let module = self.module(World::LogAdaptor, choice)?;
+        let takes = |spec: &StoreSpec| {
+            let configured = module.with_config(&spec.adaptor_config).ok()?;
+            Some(WasmAdaptor::new(configured, &spec.name).ok()?.takes())
+        };
+        Ok(stores.filter(|spec| takes(spec) != Some(spec.takes)).map(|spec| spec.name.clone()).collect())
     }
 
     /// Returns whether the code of an active adaptor could not be loaded.

@@ -430,6 +430,7 @@ fn on_host(activation: &PluginActivation, host: &str) -> PluginActivation {
         host.clone_into(&mut moved.choice.host);
         // Whatever it was before, proposing it again must not roll anything back.
         moved.by = if moved.by.goes_back() { FilledBy::Request } else { moved.by };
+        moved.replaces = tribunal_types::ControlIndex(0);
     }
     moved
 }

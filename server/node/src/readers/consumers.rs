@@ -264,6 +264,8 @@ impl NodeService {
         // Another node's report is newer than the committed position, unless it has not reported yet.
         let (acked, head) = (registered.watermark.max(status.acked), self.head(store));
         let replaced = registered.log != self.records.log_id();
+        // A push that found its receiver ahead of the log names the positions, until the next start.
+        let found = status.last_error.filter(|_| !replaced || status.activity == PushActivity::Stopped);
         WebhookStatus {
             node,
             url: registered.url,
@@ -276,7 +278,7 @@ impl NodeService {
             // Not the figure of the push, which begins at the start of its process.
             lag_ms: if acked < head { self.record_times.age_after(&self.records, store, acked).max(1) } else { 0 },
             attempts: status.attempts,
-            last_error: if replaced { Some(OF_ANOTHER_LOG.into()) } else { status.last_error },
+            last_error: found.or_else(|| replaced.then(|| OF_ANOTHER_LOG.to_owned())),
         }
     }
 

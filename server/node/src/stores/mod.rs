@@ -16,6 +16,7 @@ pub mod quotas;
 mod range_reads;
 pub mod reads;
 pub mod row_quota;
+mod shared_storage;
 pub mod storages;
 pub mod store_service;
 pub mod stored_quota;

@@ -249,6 +249,7 @@ impl NodeService {
         {
             return Err(refusal);
         }
+        self.must_have_own_storage(&declared.spec, "")?;
         if self.joined.is_some() {
             // Its storage may have records that other nodes know and this one does not.
             let learned = self.acknowledged(Instant::now() + CATCH_UP_TIMEOUT).await;
@@ -302,7 +303,8 @@ impl NodeService {
             Ok(())
         });
         // Runs to completion even if the client disconnects: half-done, the store is detached.
-        attached.await.unwrap_or_else(|_| Err(outcome_unknown()))
+        attached.await.unwrap_or_else(|_| Err(outcome_unknown()))?;
+        self.must_be_first_of_storage(store, "").await
     }
 }
 

@@ -24,7 +24,7 @@ use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
 
 use crate::commit::message::Message;
-use crate::plugins::engine::Language;
+use crate::plugins::engine::{Language, LogAdaptor};
 use crate::plugins::plugin_loader::PluginLoader;
 use crate::stores::catalog::{Acks, Forks, Records};
 use crate::stores::embedded_files::NotOpen;
@@ -172,13 +172,22 @@ impl Pushes {
         let Some(name) = spec.adaptor.as_ref().filter(|_| !spec.is_embedded()) else { return Ok(WriteKinds::ALL) };
         let at = |pointer: &'static str| move |e| (pointer.to_owned(), e);
         let storages = self.egress_by_tenant.storages_of(spec.namespace);
-        let adaptor = self.loader.adaptor(name, &spec.name, &storages.adaptor_config(spec)).map_err(at("/adaptor"))?;
+        let adaptor = self.adaptor_of(spec, name).map_err(at("/adaptor"))?;
         match adaptor.language().map_err(at("/adaptor"))? {
             Language::Resp => storages.check_resp(spec).map_err(at("/adaptor_config"))?,
-            Language::Sql => drop(storages.sql(spec).map_err(at("/adaptor_config"))?),
+            Language::Sql => storages.check_sql(spec).map_err(at("/adaptor_config"))?,
             language @ (Language::Http | Language::Raw) => return Err(at("/adaptor")(language.no_transport())),
         }
         Ok(adaptor.takes())
+    }
+
+    /// Creates a store's adaptor, which is `name`.
+    ///
+    /// # Errors
+    /// See [`PluginLoader::adaptor`].
+    pub(super) fn adaptor_of(&self, spec: &StoreSpec, name: &str) -> Result<LogAdaptor, String> {
+        let config = self.egress_by_tenant.storages_of(spec.namespace).adaptor_config(spec);
+        self.loader.adaptor(name, &spec.name, &config)
     }
 
     /// Starts the push of a store as declared now, replacing the previous one.
@@ -449,7 +458,7 @@ impl Pushes {
         }
         let storages = self.egress_by_tenant.storages_of(spec.namespace);
         let egress = self.egress_by_tenant.egress_of(spec.namespace);
-        let adaptor = self.loader.adaptor(name, &spec.name, &storages.adaptor_config(spec))?;
+        let adaptor = self.adaptor_of(spec, name)?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
             Language::Resp => Arc::new(RespTransport::new(storages.resp(spec, egress)?)),
             Language::Sql => Arc::new(SqlTransport::new(storages.sql(spec)?)),

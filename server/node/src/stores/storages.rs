@@ -82,11 +82,11 @@ impl Storages {
     /// # Errors
     /// If the declaration lacks the endpoint, or contains a password.
     pub fn check_resp(&self, spec: &StoreSpec) -> Result<(), String> {
-        self.resp(spec, EgressPolicy::default())?;
+        // Checked here and not when the push starts, as all that follows: stores declared earlier continue to start.
+        check_resp_endpoint(&self.resp(spec, EgressPolicy::default())?.endpoint)?;
         if spec.adaptor.as_deref() != Some("redis") {
             return Ok(());
         }
-        // Checked here and not in the adaptor, so that a store declared earlier continues to work.
         let config: Map<String, Value> = serde_json::from_str(&spec.adaptor_config).unwrap_or_default();
         match config.keys().find(|name| !REDIS_SETTINGS.contains(&name.as_str())) {
             Some(name) if name == "password" => {
@@ -103,6 +103,18 @@ impl Storages {
         }
     }
 
+    /// Checks the declaration of a store whose adaptor speaks SQL.
+    ///
+    /// # Errors
+    /// If the declaration lacks the endpoint, or contains more, or nothing can listen at its port.
+    pub fn check_sql(&self, spec: &StoreSpec) -> Result<(), String> {
+        let options = self.sql(spec)?;
+        match options.endpoint.rsplit_once(':') {
+            Some((_, "0")) => Err(NO_PORT.to_owned()),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns a store's database and login.
     ///
     /// # Errors
@@ -114,5 +126,66 @@ impl Storages {
         let (user, password) = self.credentials.of(&endpoint).map_err(needs)?;
         let options = SqlOptions::new(endpoint.address, endpoint.database, user, self.egress.clone());
         Ok(SqlOptions { password, ..options })
+    }
+}
+
+/// What is wrong with a port in a declaration.
+const NO_PORT: &str = "\"endpoint\" must end in a port from 1 to 65535";
+
+/// Checks that `endpoint` can be an address: `host:port`. The text may contain a password, so errors do not quote it.
+fn check_resp_endpoint(endpoint: &str) -> Result<(), String> {
+    if endpoint.contains('@') {
+        return Err(
+            "\"endpoint\" names a user or holds a password, but everyone who may see the store sees its declaration: \
+                    write `host:port`, and put the login in `push.credentials` of the nodes' configuration"
+                .to_owned(),
+        );
+    }
+    if endpoint.contains("://") {
+        return Err("\"endpoint\" must be `host:port`, without a scheme such as redis://".to_owned());
+    }
+    if endpoint.contains(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '/' | '?' | '#' | ',')) {
+        return Err("\"endpoint\" must be `host:port`, and nothing else".to_owned());
+    }
+    let (host, port) = endpoint.rsplit_once(':').ok_or("\"endpoint\" must be `host:port`: it has no port")?;
+    let is_ipv6 = host.starts_with('[') && host.ends_with(']');
+    if host.is_empty() || (host.contains(':') && !is_ipv6) {
+        return Err("\"endpoint\" must name one host before its port; put an IPv6 address in brackets".to_owned());
+    }
+    match port.parse::<u16>() {
+        Ok(1..) => Ok(()),
+        _ => Err(NO_PORT.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_that_can_never_work_is_refused_without_being_quoted() {
+        for works in ["cache:6379", "127.0.0.1:1", "[::1]:65535", "a_b.example:6379", "localhost.:6379"] {
+            assert_eq!(check_resp_endpoint(works), Ok(()), "{works}");
+        }
+        for (endpoint, reason) in [
+            ("", "no port"),
+            ("cache", "no port"),
+            (":6379", "one host"),
+            ("::1:6379", "one host"),
+            ("cache:", "from 1 to 65535"),
+            ("cache:0", "from 1 to 65535"),
+            ("cache:99999", "from 1 to 65535"),
+            ("cache:redis", "from 1 to 65535"),
+            ("redis://cache:6379", "without a scheme"),
+            ("redis://cache", "without a scheme"),
+            ("redis://u:hunter2@cache:6379/0", "holds a password"),
+            ("u:hunter2@cache:6379", "holds a password"),
+            ("cache:6379/0", "nothing else"),
+            ("a:1,b:2", "nothing else"),
+            ("cache :6379", "nothing else"),
+        ] {
+            let said = check_resp_endpoint(endpoint).expect_err(endpoint);
+            assert!(said.contains(reason) && !said.contains("hunter2"), "{endpoint}: {said}");
+        }
     }
 }

@@ -39,6 +39,10 @@ impl NodeService {
             (&known.adaptor, &known.adaptor_config, known.multi_version)
                 == (&spec.adaptor, &spec.adaptor_config, spec.multi_version)
         });
+        let keeps_storage = known.is_some_and(|known| {
+            (&known.adaptor, &known.adaptor_config) == (&spec.adaptor, &spec.adaptor_config)
+                && !self.is_detached(known.id)
+        });
         let takes = checked.or_else(|fault| as_before.map(|known| known.takes).ok_or(fault));
         spec.takes = takes.map_err(|(pointer, detail)| ServiceError::ClientMistake {
             code: "adaptor_invalid",
@@ -59,9 +63,15 @@ impl NodeService {
             }
             Declaration::Known(id) => return Ok(Declared { spec: StoreSpec { id, ..spec }, created: false }),
         };
+        if !keeps_storage {
+            self.must_have_own_storage(&spec, "/adaptor_config")?;
+        }
         let created = match self.control(ControlChange::DeclareStore(spec.clone())).await?.map_err(refused)? {
             Effect::StoreDeclared { store, created } => {
                 spec.id = store;
+                if !keeps_storage {
+                    self.must_be_first_of_storage(store, "/adaptor_config").await?;
+                }
                 created
             }
             Effect::StoreKnown(store) => {

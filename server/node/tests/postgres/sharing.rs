@@ -21,9 +21,11 @@ fn a_table_is_filled_by_one_store_only() {
     (0..5).for_each(|n| commit(&node, "a", "put", "k", n));
     caught_up(&node, "a");
     let all = "SELECT string_agg(key || value, ' ' ORDER BY key) FROM tribunal_rows";
-    // The same table, also under its full name, or among other tables.
+    let config = node.get("/v1/stores/a").body["adaptor_config"].clone();
+    let equal = node.put("/v1/stores/b", &json!({"adaptor": "postgres", "adaptor_config": config}));
+    assert_eq!((equal.status, &equal.body["code"]), (422, &json!("storage_in_use")), "{}", equal.body);
+    // The same table under its full name, or among other tables.
     for tables in [
-        rows.clone(),
         json!([{"table": "public.tribunal_rows"}]),
         json!([{"table": "more", "prefix": "x"}, {"table": "tribunal_rows"}]),
     ] {

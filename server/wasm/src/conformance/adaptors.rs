@@ -127,7 +127,7 @@ fn golden(adaptor: &WasmAdaptor, kit: &mut Kit) -> Result<&'static [Row], Failur
                 kit.note(text.as_bytes());
                 last = Some(format!("{name}: {text}"));
             }
-            Err(fault) => return Err(failed(GOLDEN)(fault).on(Vector::of_records(&records))),
+            Err(fault) => return Err(failed(GOLDEN)(fault).on(Vector::of_records(STORE, &records))),
         }
     }
     kit.passed(GOLDEN, SAMPLES.len() as u32);
@@ -136,44 +136,51 @@ fn golden(adaptor: &WasmAdaptor, kit: &mut Kit) -> Result<&'static [Row], Failur
     })
 }
 
+/// Encodes records that the adaptor must accept.
+fn encode(adaptor: &WasmAdaptor, records: &RecordBatch, check: &'static str) -> Result<Vec<PushRequest>, Failure> {
+    adaptor.encode(records).map_err(|fault| failed(check)(fault).on(Vector::of_records(STORE, records)))
+}
+
 fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Failure> {
     let mut cases = 0;
     for (first, count) in [(1, 1), (1, 50), (u64::MAX >> 22, 7)] {
         let records = batch(first, count, rows);
-        let once = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
-        let again = adaptor.encode_metered(&records).map_err(failed(REPLAY))?;
+        let on = |fault| failed(REPLAY)(fault).on(Vector::of_records(STORE, &records));
+        let once = adaptor.encode_metered(&records).map_err(on)?;
+        let again = adaptor.encode_metered(&records).map_err(on)?;
         if once != again {
             let why = "encoding the same records twice gives different requests, or uses different amounts of fuel";
-            return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
+            return Err(broken(REPLAY, why).on(Vector::of_records(STORE, &records)));
         }
         let kept = adaptor.clone().kept();
         for n in 0..USES {
             // Process other records and a reply in between, so that leftover state would show.
-            kept.encode(&batch(first, 3 + u64::from(n), &rows[..1])).map_err(failed(REPLAY))?;
+            encode(&kept, &batch(first, 3 + u64::from(n), &rows[..1]), REPLAY)?;
             let _ = kept.classify(&StorageReply::Raw(vec![0; 9]));
-            if kept.encode(&records).map_err(failed(REPLAY))? != once.0 {
+            if kept.encode(&records).map_err(on)? != once.0 {
                 let why = "a used instance encodes the same records differently than a fresh one";
-                return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
+                return Err(broken(REPLAY, why).on(Vector::of_records(STORE, &records)));
             }
         }
         let mut keys: Vec<_> = once.0.iter().map(|request| &request.idempotency_key).collect();
         if keys.iter().any(|key| key.is_empty()) {
-            return Err(broken(REPLAY, "a request has no idempotency key").on(Vector::of_records(&records)));
+            return Err(broken(REPLAY, "a request has no idempotency key").on(Vector::of_records(STORE, &records)));
         }
         keys.sort();
         keys.dedup();
         if keys.len() != once.0.len() {
             let why = "two requests of one batch share an idempotency key";
-            return Err(broken(REPLAY, why).on(Vector::of_records(&records)));
+            return Err(broken(REPLAY, why).on(Vector::of_records(STORE, &records)));
         }
         cases += 1;
     }
     let key_of = |first| {
-        let requests = adaptor.encode(&batch(first, 1, rows)).map_err(failed(REPLAY))?;
+        let requests = encode(adaptor, &batch(first, 1, rows), REPLAY)?;
         Ok::<_, Failure>(requests.into_iter().next().map(|request| request.idempotency_key))
     };
     if key_of(1)? == key_of(2)? {
-        return Err(broken(REPLAY, "different records share an idempotency key"));
+        let two = Vector::of_records(STORE, &batch(1, 2, rows));
+        return Err(broken(REPLAY, "different records share an idempotency key").on(two));
     }
     kit.passed(REPLAY, cases + 1);
     Ok(())
@@ -181,18 +188,20 @@ fn replay(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Fail
 
 /// Checks an adaptor that receives trace contexts: the same ones give the same requests, and do not outlast their batch.
 fn traces(adaptor: &WasmAdaptor, kit: &mut Kit, rows: &[Row]) -> Result<(), Failure> {
-    let encode = |adaptor: &WasmAdaptor, records: &RecordBatch| adaptor.encode(records).map_err(failed(TRACES));
+    let encode = |adaptor: &WasmAdaptor, records: &RecordBatch| encode(adaptor, records, TRACES);
     let plain = batch(1, 20, rows);
     let records = traced(batch(1, 20, rows));
     let once = encode(adaptor, &records)?;
     kit.note(format!("{once:?}").as_bytes());
     if encode(adaptor, &records)? != once {
-        return Err(broken(TRACES, "encoding the same records with the same traces twice gives different requests"));
+        let why = "encoding the same records with the same traces twice gives different requests";
+        return Err(broken(TRACES, why).on(Vector::of_records(STORE, &records)));
     }
     let kept = adaptor.clone().kept();
     for (records, fresh) in [(&records, &once), (&plain, &encode(adaptor, &plain)?), (&records, &once)] {
         if encode(&kept, records)? != *fresh {
-            return Err(broken(TRACES, "a used instance mixes up the traces of two batches"));
+            let why = "a used instance mixes up the traces of two batches";
+            return Err(broken(TRACES, why).on(Vector::of_records(STORE, records)));
         }
     }
     kit.passed(TRACES, 4);
@@ -233,7 +242,7 @@ fn empty_replies(command: &Command) -> Vec<StorageReply> {
 }
 
 fn errors(adaptor: &WasmAdaptor, kit: &mut Kit, ask: &PushRequest, rows: &[Row]) -> Result<(), Failure> {
-    let requests = adaptor.encode(&batch(1, 1, rows)).map_err(failed(ERRORS))?;
+    let requests = encode(adaptor, &batch(1, 1, rows), ERRORS)?;
     let mut cases = 0;
     for (request, is_ask) in [(Some(ask), true), (requests.first(), false)] {
         let Some(request) = request else { continue };

@@ -101,7 +101,8 @@ fn shuffles(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
         let (after, _) = rank(rule, &shuffled, SHUFFLES)?;
         if order(&txns, &before) != order(&shuffled, &after) {
             let why = format!("shuffling {n} transactions gives another order: nodes would disagree");
-            return Err(broken(SHUFFLES, why).on(Vector::of_txns(&txns)));
+            let places = places.iter().map(|&place| place as u64);
+            return Err(broken(SHUFFLES, why).on(Vector::of_txns(&txns).and("kit.second-order", places)));
         }
     }
     kit.passed(SHUFFLES, ROUNDS);
@@ -125,7 +126,8 @@ fn subsets(rule: &WasmRule, kit: &mut Kit) -> Result<(), Failure> {
                 "{of} of {n} transactions get another order when the rest is not in the batch: the order of two \
                  transactions must depend only on their own columns and `epoch`"
             );
-            return Err(broken(SUBSETS, why).on(Vector::of_txns(&txns)));
+            let picked = picked.iter().map(|&place| place as u64);
+            return Err(broken(SUBSETS, why).on(Vector::of_txns(&txns).and("kit.second-batch", picked)));
         }
     }
     kit.passed(SUBSETS, ROUNDS);

@@ -149,7 +149,8 @@ fn picks(
                     part.code[i],
                     picked.len()
                 );
-                return Err(broken(check, why).on(Vector::of_evidence(&columns)));
+                let picked = picked.iter().map(|&place| place as u64);
+                return Err(broken(check, why).on(Vector::of_evidence(&columns).and("kit.second-batch", picked)));
             }
         }
     }
@@ -196,7 +197,7 @@ fn splits(validator: &WasmValidator, kit: &mut Kit) -> Result<(), Failure> {
                     word(whole.code[t] != 0),
                     word(rejected[t])
                 );
-                return Err(broken(SPLITS, why).on(Vector::of_evidence(&columns)));
+                return Err(broken(SPLITS, why).on(Vector::of_evidence(&columns).and("kit.shards", places)));
             }
         }
     }

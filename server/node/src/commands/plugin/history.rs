@@ -75,6 +75,7 @@ mod tests {
             until_epoch: until.map(Into::into),
             from_epoch: "9000".into(),
             replaces: None,
+            declare_again: Vec::new(),
         };
         assert_eq!(epochs(&entry(Some("9000"), Some("9999")), false), "9000..=9999");
         assert_eq!(epochs(&entry(Some("9000"), None), false), "9000..");

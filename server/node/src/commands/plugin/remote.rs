@@ -247,6 +247,12 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
     if let Some(PluginReplaced { name, digest, from_epoch, .. }) = &done.replaces {
         out!("this replaces {name} ({}), which was to be activated from epoch {from_epoch} on", short(digest));
     }
+    if !done.declare_again.is_empty() {
+        let stores = done.declare_again.join(", ");
+        out!(
+            "declare again: {stores}. This version accepts other kinds of writes than these stores were declared with"
+        );
+    }
     Ok(())
 }
 

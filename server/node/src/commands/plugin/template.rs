@@ -83,6 +83,19 @@ const JS_ADAPTOR: [&str; 2] = [
     include_str!("../../../../../sdk/templates/js/adaptor.test.js"),
 ];
 
+/// Rust's keywords in lower case, those that are reserved included.
+const KEYWORDS: [&str; 51] = [
+    "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
+    "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
+    "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static", "struct", "super", "trait", "true",
+    "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield",
+];
+/// Crates of Rust's toolchain.
+const CRATES: [&str; 5] = ["alloc", "core", "proc-macro", "std", "test"];
+/// Names that macros and every source use without importing them.
+const PRELUDE: [&str; 12] =
+    ["Box", "Clone", "Copy", "Debug", "Default", "Err", "None", "Ok", "Option", "Result", "Some", "Vec"];
+
 /// A file to write: path below the plugin's folder, and text.
 type File = (PathBuf, String);
 
@@ -111,7 +124,13 @@ pub fn write(flags: &New) -> Result<(), String> {
     }
     let manifest = Manifest { name: name.clone(), world: world.name().to_owned(), lang: flags.lang.name().to_owned() };
     let mut files = match flags.lang {
-        Language::Rust => rust(name, source_of(flags.example, world)?),
+        Language::Rust => {
+            let source = source_of(flags.example, world)?;
+            if let Some(why) = unbuildable(name, source) {
+                return Err(format!("`{name}` {why}; choose another name"));
+            }
+            rust(name, source)
+        }
         Language::C => c(name, world),
         Language::Js => js(name, world),
     };
@@ -153,16 +172,30 @@ fn taken(name: &str) -> Option<String> {
         .then(|| "the name of a package that every plugin in Rust depends on".to_owned())
 }
 
+/// Returns why no plugin in Rust with this source can have this name, if so.
+fn unbuildable(name: &str, source: &str) -> Option<String> {
+    if KEYWORDS.contains(&name) || CRATES.contains(&name) {
+        return Some("is a keyword of Rust or a crate of its toolchain, which no package is named after".to_owned());
+    }
+    let own = camel(name);
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let code = source.lines().filter_map(|line| line.split("//").next());
+    let taken = code.flat_map(|code| code.split(|c| !is_word(c))).chain(PRELUDE).any(|word| word == own);
+    taken.then(|| format!("would name the plugin's type `{own}`, which the source uses for something else"))
+}
+
+/// Returns a plugin's name as that of a type.
+fn camel(name: &str) -> String {
+    let words = name.split('-').filter_map(|word| {
+        let mut letters = word.chars();
+        letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
+    });
+    words.collect()
+}
+
 /// Replaces `{{name}}` and its forms.
 fn filled(text: &str, name: &str) -> String {
-    let camel: String = name
-        .split('-')
-        .filter_map(|word| {
-            let mut letters = word.chars();
-            letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str())
-        })
-        .collect();
-    text.replace("{{name}}", name).replace("{{Name}}", &camel)
+    text.replace("{{name}}", name).replace("{{Name}}", &camel(name))
 }
 
 /// Returns the Rust source: an example, or the template of the world.
@@ -252,6 +285,29 @@ mod tests {
             assert!(taken(name).is_some(), "{name}");
         }
         assert_eq!(taken("most-writes-wins"), None);
+    }
+
+    #[test]
+    fn names_that_do_not_compile_in_rust_are_refused() {
+        for (name, source) in [
+            ("self", RULE),
+            ("fn", RULE),
+            ("core", ADAPTOR),
+            ("rule", RULE),
+            ("rule", OLDEST_WAITING),
+            ("txns", RULE),
+            ("validator", VALIDATOR),
+            ("evidence", VALIDATOR),
+            ("adaptor", ADAPTOR),
+            ("resp-value", ADAPTOR),
+            ("string", ADAPTOR),
+            ("vec", RULE),
+        ] {
+            assert!(unbuildable(name, source).is_some(), "{name}");
+        }
+        for (name, source) in [("rule", ADAPTOR), ("my-rule", RULE), ("adaptor-2", ADAPTOR), ("selfish", RULE)] {
+            assert_eq!(unbuildable(name, source), None, "{name}");
+        }
     }
 
     #[test]

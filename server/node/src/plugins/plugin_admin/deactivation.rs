@@ -7,7 +7,7 @@
 use tribunal_core::control::slots::SlotState;
 use tribunal_service::ServiceError;
 use tribunal_service::plugins::{Activation, Deactivate};
-use tribunal_types::{FilledBy, PluginActivation, PluginChoice, PluginSlot};
+use tribunal_types::{ControlIndex, FilledBy, PastEntry, PluginActivation, PluginChoice, PluginSlot, SlotEntry};
 use tribunal_wasm::{BUILTINS, World};
 
 use super::{Parts, mistake, unavailable, unix_ms};
@@ -34,11 +34,21 @@ impl Parts {
             PluginSlot::Rule => self.built_in(&slot, &state, World::ConflictRule, RULE)?,
             PluginSlot::Validator(level) => self.built_in(&slot, &state, World::IsolationValidator, level.name())?,
         };
-        // The returning plugin decides as after a rollback: the configuration applies again if it did before. An empty
-        // slot gets a separate entry, so that a rollback restores the adaptor.
-        let by = if choice.is_none() { FilledBy::Request } else { FilledBy::Rollback };
+        // The returning plugin decides as after a rollback: the configuration applies again if it did before. The entry
+        // names the one that it ends, so that it is shown as what it is, and a rollback restores that one. An empty slot
+        // gets a separate entry.
+        let ended = state.active().map_or(ControlIndex(0), |active| active.index);
+        let (by, replaces) =
+            if choice.is_none() { (FilledBy::Request, ControlIndex(0)) } else { (FilledBy::Rollback, ended) };
         let (from, at_ms) = (from.unwrap_or_default(), unix_ms());
-        self.write(PluginActivation { choice, from, by, who, at_ms, ..PluginActivation::default() })
+        self.write(PluginActivation { choice, from, by, replaces, who, at_ms })
+    }
+
+    /// Returns the entry that a deactivation of a rule or validator has ended, while the slot has nothing newer.
+    pub(super) fn deactivated(state: &SlotState) -> Option<&SlotEntry> {
+        let PluginActivation { by, replaces, .. } = state.active()?.activation;
+        let is_ended = |past: &&PastEntry| by == FilledBy::Rollback && past.entry.index == replaces;
+        state.history().find(is_ended).map(|past| &past.entry)
     }
 
     /// Returns the slot in which an uploaded plugin is active.

@@ -23,7 +23,8 @@ class PushRequest:
             allow private
             addresses. Example: https://receiver.example/hook.
         after (str | Unset): Start after this position. If absent: the position of the last registration of this store,
-            or 0. Example: 0.
+            or 0. To leave out a record
+            that the receiver rejects, register it again with the LSN of that record. Example: 0.
         bytes_max (int | Unset): Bytes of keys and values after which no further record is added to a request; 1 MiB if
             absent.
         records_max (int | Unset): Maximum number of records in one request; 500 if absent.

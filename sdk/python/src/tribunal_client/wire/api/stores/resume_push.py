@@ -30,10 +30,25 @@ def _parse_response(*, client: AuthenticatedClient | Client, response: httpx.Res
 
         return response_200
 
+    if response.status_code == 400:
+        response_400 = Problem.from_dict(response.json())
+
+        return response_400
+
     if response.status_code == 404:
         response_404 = Problem.from_dict(response.json())
 
         return response_404
+
+    if response.status_code == 413:
+        response_413 = Problem.from_dict(response.json())
+
+        return response_413
+
+    if response.status_code == 415:
+        response_415 = Problem.from_dict(response.json())
+
+        return response_415
 
     if response.status_code == 422:
         response_422 = Problem.from_dict(response.json())
@@ -61,7 +76,11 @@ def sync_detailed(
 ) -> Response[Problem | StoreInfo]:
     """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
     nothing else: either may
-    stop again for the same reason.
+    stop again for the same reason. The answer has the state of the push to the storage; `GET
+    /v1/stores/{store}/push` has the
+    webhook's.
+
+     The request has no body, or an empty object.
 
     Args:
         store (str):
@@ -92,7 +111,11 @@ def sync(
 ) -> Problem | StoreInfo | None:
     """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
     nothing else: either may
-    stop again for the same reason.
+    stop again for the same reason. The answer has the state of the push to the storage; `GET
+    /v1/stores/{store}/push` has the
+    webhook's.
+
+     The request has no body, or an empty object.
 
     Args:
         store (str):
@@ -118,7 +141,11 @@ async def asyncio_detailed(
 ) -> Response[Problem | StoreInfo]:
     """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
     nothing else: either may
-    stop again for the same reason.
+    stop again for the same reason. The answer has the state of the push to the storage; `GET
+    /v1/stores/{store}/push` has the
+    webhook's.
+
+     The request has no body, or an empty object.
 
     Args:
         store (str):
@@ -147,7 +174,11 @@ async def asyncio(
 ) -> Problem | StoreInfo | None:
     """Retries a push that stopped or waits, and likewise the delivery to the store's webhook. Changes
     nothing else: either may
-    stop again for the same reason.
+    stop again for the same reason. The answer has the state of the push to the storage; `GET
+    /v1/stores/{store}/push` has the
+    webhook's.
+
+     The request has no body, or an empty object.
 
     Args:
         store (str):
