@@ -5,7 +5,7 @@ use tribunal_codec::GroupCursors;
 use tribunal_types::Epoch;
 
 use crate::sim::faults::{Fault, Planned};
-use crate::sim::storages::{Reply, Request};
+use crate::sim::storage_messages::{Reply, Request};
 
 /// Time for a process that is about to stop to hand over its leaderships, microseconds.
 pub(super) const HANDING_OVER_US: u64 = 600_000;

@@ -27,6 +27,7 @@ mod process;
 mod queue;
 pub mod random;
 mod report;
+mod storage_messages;
 pub mod storages;
 mod trace;
 pub mod upgrades;

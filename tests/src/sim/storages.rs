@@ -16,6 +16,7 @@ use tribunal_types::{ControlIndex, DeclaredStore, Epoch, Lsn, NodeId, StoreId};
 
 use crate::sim::happening::Happening;
 use crate::sim::planted::Planted;
+use crate::sim::storage_messages::{Reply, Request};
 use crate::sim::world::World;
 
 /// Maximum number of records in a request.
@@ -45,31 +46,6 @@ pub struct Push {
     at: Option<Lsn>,
     /// Time of the next request, unless a reply comes first, microseconds.
     due_us: u64,
-}
-
-/// A request to a storage.
-#[derive(Clone, Debug)]
-pub(super) struct Request {
-    pub node: u16,
-    pub start: u64,
-    store: StoreId,
-    push: ControlIndex,
-    storage: String,
-    /// The position before the first record, and that of the last one; without records, the request reads the
-    /// watermark.
-    records: Option<(Lsn, Lsn)>,
-}
-
-/// A storage's reply.
-#[derive(Clone, Debug)]
-pub(super) struct Reply {
-    pub node: u16,
-    pub start: u64,
-    store: StoreId,
-    push: ControlIndex,
-    /// The watermark, if it is reported, and whether the records were accepted.
-    watermark: Option<Lsn>,
-    moved: bool,
 }
 
 /// Counts of the storages of a run.

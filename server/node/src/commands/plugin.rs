@@ -1,5 +1,6 @@
 //! `tribunal plugin`: everything from a template to an active plugin.
 
+mod activation;
 mod build;
 mod history;
 mod progress;

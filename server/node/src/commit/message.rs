@@ -14,7 +14,7 @@ use tribunal_types::{
 use crate::cluster::state_copy::Lag;
 use crate::commit::replies::{Answer, ReplyHandle};
 use crate::commit::waiters::{Commit, ImportWaiter};
-use crate::stores::catalog::PushReports;
+use crate::stores::push_reports::PushReports;
 
 /// Requests and notifications for the sequencer, besides the commits in its queue.
 pub enum Message {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use tokio::sync::oneshot;
 use tribunal_core::control::stores::{Declaration, StoreTable};
 use tribunal_core::control::{Effect, Refusal};
@@ -24,6 +24,7 @@ use crate::commit::epoch_cache::{EpochCache, ResolvedEpoch};
 use crate::commit::message::Message;
 use crate::commit::progress::Progress;
 use crate::stores::fork_file::ForkFile;
+use crate::stores::push_reports::PushReports;
 use crate::telemetry::{PushTraces, Tracing};
 
 /// How long a push waits until this node has learned of the other nodes' pushes.
@@ -387,27 +388,6 @@ impl EpochSource for Records {
             let Some(mut head) = self.progress.follow(store) else { return std::future::pending().await };
             let _ = head.wait_for(|head| *head > after).await;
         })
-    }
-}
-
-/// Reports of one push that the sequencer has not taken yet: only the newest counts, so the sequencer's queue contains
-/// at most one message per push.
-#[derive(Debug, Default)]
-pub struct PushReports(Mutex<PushReport>);
-
-impl PushReports {
-    /// Adds a report; returns whether the sequencer must be notified because no earlier notification is pending.
-    fn add(&self, add: impl FnOnce(&mut PushReport)) -> bool {
-        let mut newest = self.0.lock();
-        let first = *newest == PushReport::default();
-        add(&mut newest);
-        first
-    }
-
-    /// Takes the report.
-    #[must_use]
-    pub fn take(&self) -> PushReport {
-        std::mem::take(&mut self.0.lock())
     }
 }
 

@@ -11,7 +11,7 @@ use tribunal_push::StorageDurability;
 use tribunal_service::PushState;
 use tribunal_types::{ControlIndex, Lsn, NodeId, StoreId};
 
-use crate::stores::pushes::StorePush;
+use crate::stores::store_push::StorePush;
 
 /// Maximum length of a reported error in bytes.
 const ERROR_BYTES_MAX: usize = 512;

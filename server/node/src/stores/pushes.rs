@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tribunal_push::{
     Adaptor, AttachPlace, AttachRefusal, Attachment, EmbeddedStore, Follower, LogSource, OutOfUse, PushActivity,
-    PushHandle, PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, StorageDurability, Transport,
+    PushHandle, PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, Transport,
 };
 use tribunal_service::PushState;
 use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
@@ -31,6 +31,7 @@ use crate::stores::embedded_files::NotOpen;
 use crate::stores::embedded_stores::EmbeddedStores;
 use crate::stores::fork_file::ForkFile;
 use crate::stores::push_states::{ToldPush, ToldPushes};
+use crate::stores::store_push::StorePush;
 use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::Tracing;
 
@@ -49,21 +50,6 @@ const TRIED_POLL: Duration = Duration::from_millis(5);
 
 /// How long a pushing node may be silent before that is shown.
 const SILENT_AFTER: Duration = Duration::from_secs(2);
-
-/// The state of a store's push, in terms of the API.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StorePush {
-    /// The push's state.
-    pub state: PushState,
-    /// Age of the oldest unacknowledged record, milliseconds.
-    pub lag_ms: u64,
-    /// Last error.
-    pub last_error: Option<String>,
-    /// The record that it stopped at.
-    pub poison: Option<Lsn>,
-    /// Durability of an acknowledgement of the storage; `None` while there is no storage.
-    pub durability: Option<StorageDurability>,
-}
 
 /// Destination of a store's records.
 enum Outlet {

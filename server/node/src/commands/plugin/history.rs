@@ -1,10 +1,9 @@
 //! `tribunal plugin history`: the plugins of each slot over time, newest first.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use tribunal_api::{PluginActivation, PluginList};
 
-use super::remote::{filler, get, print_json};
+use super::activation::{change, filler};
+use super::remote::{get, print_json};
 use crate::commands::output::out;
 use crate::commands::target::Target;
 
@@ -44,15 +43,6 @@ fn epochs(entry: &PluginActivation, pending: bool) -> String {
         _ if pending => format!("from {} on", entry.from_epoch),
         _ => "none".to_owned(),
     }
-}
-
-/// Describes the kind of change, its requester, and its time.
-pub fn change(entry: &PluginActivation) -> String {
-    let who = entry.who.as_deref().map_or(String::new(), |who| format!(" by {who}"));
-    let at_ms = entry.at_ms.as_deref().and_then(|text| text.parse().ok());
-    let at = at_ms.and_then(|ms| UNIX_EPOCH.checked_add(Duration::from_millis(ms)));
-    let at = at.map_or(String::new(), |at| format!(" on {}", httpdate::fmt_http_date(at)));
-    format!("{}{who}{at}", entry.by)
 }
 
 #[cfg(test)]

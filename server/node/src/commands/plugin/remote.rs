@@ -12,7 +12,7 @@ use tribunal_api::{
 use tribunal_client::{Call, Client, Error};
 use tribunal_wasm::World;
 
-use super::history::change;
+use super::activation::{bounded, change, filler, is_empty, short};
 use super::{Component, progress};
 use crate::commands::cli::program;
 use crate::commands::output::out;
@@ -25,8 +25,6 @@ use crate::plugins::signatures;
 
 /// Timeout of a call: a check may compile for minutes.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
-/// Maximum length of a printed configuration in bytes; `--json` prints all of it.
-const CONFIG_BYTES_MAX: usize = 200;
 /// How long a node may take to answer at all before another one is tried.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
@@ -254,31 +252,6 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
         );
     }
     Ok(())
-}
-
-/// Describes the plugin in a slot from an activation on, with its configuration.
-pub(super) fn filler(entry: &PluginActivation) -> String {
-    if is_empty(entry) {
-        return "nothing".to_owned();
-    }
-    let config = entry.config.as_ref().map_or(String::new(), |config| format!(" {}", bounded(config.get())));
-    format!("{} ({}){config}", entry.name, short(&entry.digest))
-}
-
-/// Returns a configuration's text on one line, truncated if it is long.
-fn bounded(config: &str) -> String {
-    let line: String = config.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let end = line.floor_char_boundary(CONFIG_BYTES_MAX);
-    if end == line.len() { line } else { format!("{}...", &line[..end]) }
-}
-
-/// Returns whether an activation leaves an adaptor's slot empty.
-fn is_empty(entry: &PluginActivation) -> bool {
-    entry.slot.starts_with("adaptor:") && entry.digest.bytes().all(|digit| digit == b'0')
-}
-
-pub(super) fn short(digest: &str) -> &str {
-    digest.get(..12).unwrap_or(digest)
 }
 
 /// Lists plugins and slots.
