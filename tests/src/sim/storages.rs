@@ -12,7 +12,7 @@ use tribunal_core::resolver::Resolver;
 use tribunal_core::visibility::{Delivery, Visibility};
 use tribunal_member::Input;
 use tribunal_replica::{Event, PushReport, delivery};
-use tribunal_types::{ControlIndex, DeclaredStore, Epoch, Lsn, NodeId, StoreId};
+use tribunal_types::{ControlIndex, DeclaredStore, Epoch, Lsn, NodeId};
 
 use crate::sim::happening::Happening;
 use crate::sim::planted::Planted;
