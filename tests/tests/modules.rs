@@ -1,7 +1,8 @@
 //! The modules of a crate depend on each other in one direction: no two refer to each other, not even through others.
 //!
 //! A module that adds methods to a type of another one may name that type: the state of a state machine is in one file,
-//! and what it does with each of its parts in others. A re-export from a child is not a dependency either.
+//! and what it does with each of its parts in others. A module and its children are one room: what a child takes from its
+//! parents does not count. Paths within macros are not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -117,7 +118,16 @@ fn target(from: &Module, path: &[String], modules: &BTreeSet<Module>) -> Option<
     while !absolute.is_empty() && !modules.contains(&absolute) {
         absolute.pop();
     }
-    Some(absolute).filter(|module| !module.is_empty() && module != from)
+    Some(absolute).filter(|module| !from.starts_with(module))
+}
+
+/// Returns the modules that the text of a module refers to.
+fn mentioned(text: &str, from: &Module, modules: &BTreeSet<Module>) -> syn::Result<BTreeSet<Module>> {
+    let mut mentions = Mentions::default();
+    mentions.visit_file(&syn::parse_file(text)?);
+    let Mentions { paths, extended } = mentions;
+    let is_extended = |path: &&Vec<String>| !path.iter().any(|step| extended.contains(step));
+    Ok(paths.iter().filter(is_extended).filter_map(|path| target(from, path, modules)).collect())
 }
 
 /// Returns, for each module of a crate, the modules that it refers to.
@@ -129,12 +139,7 @@ fn dependencies(source: &Path) -> BTreeMap<Module, BTreeSet<Module>> {
     let modules: BTreeSet<Module> = files.keys().cloned().collect();
     let of = |(module, file): (Module, PathBuf)| {
         let text = fs::read_to_string(&file).expect("the tree is readable");
-        let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let mut mentions = Mentions::default();
-        mentions.visit_file(&parsed);
-        let Mentions { paths, extended } = mentions;
-        let is_extended = |path: &&Vec<String>| !path.iter().any(|step| extended.contains(step));
-        let targets = paths.iter().filter(is_extended).filter_map(|path| target(&module, path, &modules)).collect();
+        let targets = mentioned(&text, &module, &modules).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         (module, targets)
     };
     files.into_iter().map(of).collect()
@@ -201,6 +206,21 @@ fn no_modules_of_a_crate_refer_to_each_other_in_a_circle() {
         }
     }
     assert!(circles.is_empty(), "move what both need into a module of its own:\n  {}", circles.join("\n  "));
+}
+
+#[test]
+fn a_module_refers_to_what_it_takes_from_others() {
+    let module = |path: &str| path.split("::").map(str::to_owned).collect::<Module>();
+    let modules = ["a", "a::b", "a::c", "d", "e"].map(module).into();
+    let of = |text: &str| {
+        let found = mentioned(text, &module("a::b"), &modules).expect("it is Rust");
+        found.iter().map(|module| module.join("::")).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(of("use crate::d::{D, inner::F}; use super::c;"), "a::c d");
+    assert_eq!(of("fn f() -> crate::e::E { super::super::d::new() }"), "d e");
+    assert_eq!(of("use super::Part; pub(in crate::a) fn f() {}"), "", "its parent");
+    assert_eq!(of("use crate::d::D; impl D { fn f() {} }"), "", "it adds methods");
+    assert_eq!(of("#[cfg(test)] mod tests { use crate::d::D; }"), "", "a test");
 }
 
 #[test]

@@ -80,7 +80,7 @@ impl App {
     /// Collects the body of a request whose media type must be one of `accepted`.
     ///
     /// # Errors
-    /// See [`media_type`] and [`collect`].
+    /// See [`media_type`] and [`collect_within`].
     pub async fn body<B>(
         &self,
         parts: &Parts,

@@ -12,6 +12,7 @@ pub(crate) const STREAM: &str = "/v1/txns/stream";
 const BEGIN: &str = "/v1/txns";
 /// Prefix of the routes of stores.
 const STORES: &str = "/v1/stores/";
+
 /// Returns whether a request commits a batch.
 pub(crate) fn is_batch<B>(request: &Request<B>) -> bool {
     request.method() == Method::POST && request.uri().path() == BATCH

@@ -20,7 +20,7 @@ pub struct Received {
 }
 
 /// Receives the events of a node's connections. Called on threads of the runtime, and with locks held: must neither
-/// block nor call [`Peers::set_peers`].
+/// block nor call [`Peers::set_peers`](crate::peers::Peers::set_peers).
 pub trait PeerEvents: Send + Sync + 'static {
     /// A frame arrived.
     fn received(&self, frame: Received);

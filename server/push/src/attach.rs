@@ -73,7 +73,7 @@ impl AttachPlace {
 pub enum AttachRefusal {
     /// The storage does not respond.
     #[error("the storage does not respond: {0}")]
-    Unreachable(#[from] TransportError),
+    Unreachable(TransportError),
     /// The storage returned an error.
     #[error("the storage returned an error: {0}")]
     Refused(String),
@@ -111,6 +111,16 @@ pub enum AttachRefusal {
         /// Oldest record of the log.
         oldest: Lsn,
     },
+}
+
+impl From<TransportError> for AttachRefusal {
+    fn from(error: TransportError) -> Self {
+        match error {
+            // It would not be sent in any attempt.
+            TransportError::WrongCommand(text) => AttachRefusal::Refused(text.to_owned()),
+            error => AttachRefusal::Unreachable(error),
+        }
+    }
 }
 
 impl Attachment {

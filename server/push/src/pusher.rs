@@ -274,10 +274,16 @@ impl Pusher {
         let durable = self.parts.transport.connect().await.map_err(passing)?;
         self.progress.lock().durable = durable;
         let mut at = self.ask_watermark(&question).await?;
+        let mut asked = Instant::now();
         loop {
             if self.parts.transport.is_worn() {
                 self.parts.transport.connect().await.map_err(passing)?;
                 at = self.ask_watermark(&question).await?;
+            }
+            // Whether the storage keeps what it acknowledges again must show, even if there is always more to push.
+            if self.losses > 0 && asked.elapsed() >= self.parts.options.heartbeat {
+                self.must_be_at(at, &question).await?;
+                asked = Instant::now();
             }
             let records_max = if at < self.single_until { 1 } else { self.records_max };
             let limit = ReadLimit { records_max, ..self.parts.options.limit };
@@ -286,11 +292,7 @@ impl Pusher {
             let read = self.parts.source.read(self.parts.store, at, limit);
             match timeout(self.parts.options.heartbeat, read).await {
                 Err(_) => {
-                    let now = self.ask_watermark(&question).await?;
-                    if now != at {
-                        return Err(self.moved(at, now));
-                    }
-                    self.losses = 0;
+                    self.must_be_at(at, &question).await?;
                     self.reading(idle);
                 }
                 Ok(read) => {
@@ -305,12 +307,22 @@ impl Pusher {
         }
     }
 
+    /// Asks whether the storage has kept what it acknowledged: its watermark is still `at`.
+    async fn must_be_at(&mut self, at: Lsn, question: &PushRequest) -> Pushed<()> {
+        let now = self.ask_watermark(question).await?;
+        if now != at {
+            return Err(self.moved(at, now));
+        }
+        self.losses = 0;
+        Ok(())
+    }
+
     /// Returns why the push starts over: the storage was at LSN `at`, and now it is at `now`.
     fn moved(&mut self, at: Lsn, now: Lsn) -> Trouble {
         if now < at {
             self.losses = self.losses.saturating_add(1);
         }
-        if self.losses < LOSSES_MAX {
+        if self.losses < LOSSES_MAX || now > at {
             return Trouble::Moved(format!("the storage went from LSN {at} to {now}"));
         }
         let losses = self.losses;

@@ -1,12 +1,12 @@
 //! The credential of a request: one bearer token.
 
+use std::time::Duration;
+
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, StatusCode};
 use tribunal_service::Unauthenticated;
 
 use crate::response::problem::ProblemResponse;
-
-use std::time::Duration;
 
 /// Interval at which the credential of a waiting caller is checked again.
 pub(crate) const RECHECK_INTERVAL: Duration = Duration::from_secs(1);

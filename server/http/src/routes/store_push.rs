@@ -109,7 +109,7 @@ pub async fn list_skips(State(app): State<App>, request: Request) -> Result<Resp
         (status = 200, description = "The store, attached", body = StoreInfo),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "No such store", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "The store is neither detached nor has its push stopped, or the log does not continue from the position of its storage", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "The store is neither detached nor has its push stopped, or the log does not continue from the position of its storage; `storage_in_use`: another store fills it", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "The storage does not answer", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed", body = Problem, content_type = "application/problem+json"),
     )

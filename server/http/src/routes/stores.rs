@@ -50,7 +50,7 @@ pub const PERMANENT: &str = "a store cannot be deleted: its name, its log positi
         (status = 200, description = "The store, changed", body = StoreInfo),
         (status = 201, description = "The store, created", body = StoreInfo),
         (status = 400, description = "Malformed request", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out; `existence_omitted`: the same of `existence` of a `declared` store; `existence_fixed`: the store has records or rows, so its `existence` cannot be changed", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out; `existence_omitted`: the same of `existence` of a `declared` store; `existence_fixed`: the store has records or rows, so its `existence` cannot be changed; `storage_in_use`: another store fills the storage", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "The request failed; nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]

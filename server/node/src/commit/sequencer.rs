@@ -1,7 +1,7 @@
 //! The single thread that owns the replica: feeds it events with the current time, and carries out its outputs.
 //!
 //! Events arrive as a [`Message`] in one queue; single commits are batched until the sequencer is free
-//! ([`CommitIntake`]). The sequencer blocks on the queue only, and on the disk only while the queue is empty
+//! ([`CommitQueue`](crate::commit::commit_queue::CommitQueue)). The sequencer blocks on the queue only, and on the disk only while the queue is empty
 //! ([`InlineWrites`]). The replica determines all decisions and their order.
 
 use std::ops::ControlFlow;

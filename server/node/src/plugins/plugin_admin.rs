@@ -514,10 +514,11 @@ impl Parts {
         let (slot, mut choice, by, replaces) = {
             let slots = self.slots.read();
             // A pending entry can also be cancelled under the name of the plugin it replaces, and a deactivation be undone
-            // under the name of the plugin that it ended.
+            // under the name of the plugin that it ended. That plugin is no longer among those that a rollback returns to: it
+            // is activated again, if its code still exists.
             let concerned = |state: &SlotState| {
-                let entries = [state.waiting(), state.active(), Self::deactivated(state)];
-                entries.into_iter().flatten().any(|e| e.activation.choice.name == name)
+                let present = [state.waiting(), state.active()].into_iter().flatten();
+                present.chain(self.deactivated_as(name, state)).any(|entry| entry.activation.choice.name == name)
             };
             let filled: Vec<_> = slots
                 .iter()
@@ -536,12 +537,8 @@ impl Parts {
                     return Err(mistake("slot_required", "/slot", format!("it fills {names}; name one of them")));
                 }
             };
-            // A plugin that was deactivated is no longer among those that a rollback returns to: it is activated again, if
-            // its code still exists.
-            let is_kept = |entry: &&SlotEntry| self.loader.store.find(&entry.activation.choice.digest).is_some();
-            let ended = Self::deactivated(state).filter(is_kept);
             // A pending entry is dropped by proposing the active one again.
-            let (target, returns, by) = match ended {
+            let (target, returns, by) = match self.deactivated_as(name, state) {
                 _ if state.waiting().is_some() => (state.active(), false, FilledBy::Rollback),
                 Some(ended) => (Some(ended), true, FilledBy::Request),
                 None => (state.before(), true, FilledBy::Rollback),

@@ -18,6 +18,7 @@ use crate::cluster::outgoing;
 use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, refused};
 use crate::service::{NodeService, agreed};
+use crate::stores::shared_storage::TAKEN;
 
 /// How long a member may take to learn of the other nodes' commits.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -126,7 +127,9 @@ impl NodeService {
         let Detachment { store, at, acked, reason, .. } = detachment;
         let oldest = self.records.oldest(*store);
         let damage = || self.pushes.damage_on_disk(*store).filter(|_| oldest > Lsn(1));
-        let go_on = if let Some(damage) = damage() {
+        let go_on = if reason == TAKEN {
+            "declare it with a storage of its own".to_owned()
+        } else if let Some(damage) = damage() {
             format!("it is damaged ({damage}), and attached as it is, it has only its intact rows")
         } else if acked.next() >= oldest {
             "repair the storage and attach the store: the log still has every record that it needs".to_owned()
@@ -296,15 +299,16 @@ impl NodeService {
             Detachment { store, declared, at, acked, reason }
         });
         self.check_takes_changes()?;
-        let (messages, pushes) = (self.messages.clone(), Arc::clone(&self.pushes));
+        let (messages, pushes, claims) = (self.messages.clone(), Arc::clone(&self.pushes), self.storage_claims());
         let attached = tokio::spawn(async move {
             attach_agreed(&messages, store, detachment).await?;
+            let taken = claims.give_up_if_taken(store).await?;
             pushes.settled(store).await;
-            Ok(())
+            Ok(taken)
         });
         // Runs to completion even if the client disconnects: half-done, the store is detached.
-        attached.await.unwrap_or_else(|_| Err(outcome_unknown()))?;
-        self.must_be_first_of_storage(store, "").await
+        let taken = attached.await.unwrap_or_else(|_| Err(outcome_unknown()))?;
+        self.must_have_got_storage(taken, "")
     }
 }
 

@@ -176,6 +176,11 @@ impl Pushes {
         self.loader.adaptor(name, &spec.name, &config)
     }
 
+    /// Returns the role that logs in to a store's database.
+    pub(super) fn role_of(&self, spec: &StoreSpec) -> Option<String> {
+        self.egress_by_tenant.storages_of(spec.namespace).sql(spec).ok().map(|options| options.user)
+    }
+
     /// Starts the push of a store as declared now, replacing the previous one.
     pub fn declare(self: &Arc<Self>, store: DeclaredStore) {
         let id = store.spec.id;

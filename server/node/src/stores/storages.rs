@@ -11,6 +11,11 @@ use crate::stores::credentials::{Credentials, Protocol};
 /// Built-in adaptors that keep the names of log and store beside their watermark.
 const NAMING_LOGS: [&str; 2] = ["postgres", "redis"];
 
+/// Returns whether a store's adaptor keeps the store's name beside its watermark.
+pub fn names_stores(spec: &StoreSpec) -> bool {
+    spec.adaptor.as_deref().is_some_and(|name| NAMING_LOGS.contains(&name))
+}
+
 /// The part of the adaptor's configuration that the host reads; the adaptor reads the rest.
 #[derive(Debug, Deserialize)]
 struct Endpoint {
@@ -50,7 +55,7 @@ impl Storages {
     #[must_use]
     pub fn adaptor_config(&self, spec: &StoreSpec) -> String {
         match serde_json::from_str::<Map<String, Value>>(&spec.adaptor_config) {
-            Ok(mut config) if spec.adaptor.as_deref().is_some_and(|name| NAMING_LOGS.contains(&name)) => {
+            Ok(mut config) if names_stores(spec) => {
                 config.insert("store".into(), spec.name.clone().into());
                 // PostgreSQL's watermark is keyed by the store's name. The number distinguishes other namespaces; the
                 // first namespace's key stays readable by every release.
@@ -152,8 +157,9 @@ fn check_resp_endpoint(endpoint: &str) -> Result<(), String> {
     if host.is_empty() || (host.contains(':') && !is_ipv6) {
         return Err("\"endpoint\" must name one host before its port; put an IPv6 address in brackets".to_owned());
     }
+    // In one form only: endpoints are compared as texts.
     match port.parse::<u16>() {
-        Ok(1..) => Ok(()),
+        Ok(number @ 1..) if number.to_string() == port => Ok(()),
         _ => Err(NO_PORT.to_owned()),
     }
 }

@@ -17,9 +17,10 @@ use tribunal_types::{ControlChange, Existence, ImportedVersion, Lsn, NamespaceId
 use crate::commit::message::Message;
 use crate::commit::refusals::{outcome_unknown, refused, stopping};
 use crate::commit::waiters::ImportWaiter;
-use crate::service::NodeService;
+use crate::service::{NodeService, agreed};
 use crate::stores::log_rows;
 use crate::stores::reads::cannot_read;
+use crate::stores::shared_storage::Taken;
 
 /// When to retry if a storage has not reported its watermark yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
@@ -66,12 +67,11 @@ impl NodeService {
         if !keeps_storage {
             self.must_have_own_storage(&spec, "/adaptor_config")?;
         }
-        let created = match self.control(ControlChange::DeclareStore(spec.clone())).await?.map_err(refused)? {
+        let (applied, taken) = self.declare_agreed(spec.clone(), keeps_storage).await?;
+        self.must_have_got_storage(taken, "/adaptor_config")?;
+        let created = match applied {
             Effect::StoreDeclared { store, created } => {
                 spec.id = store;
-                if !keeps_storage {
-                    self.must_be_first_of_storage(store, "/adaptor_config").await?;
-                }
                 created
             }
             Effect::StoreKnown(store) => {
@@ -82,6 +82,26 @@ impl NodeService {
         };
         self.pushes.settled(spec.id).await;
         Ok(Declared { spec, created })
+    }
+
+    /// Declares a store. Unless it keeps its storage, detaches it if another store got that first. Runs to completion even
+    /// if the client disconnects: half-done, two stores would fill one storage.
+    async fn declare_agreed(
+        &self,
+        spec: StoreSpec,
+        keeps_storage: bool,
+    ) -> Result<(Effect, Option<Taken>), ServiceError> {
+        self.check_takes_changes()?;
+        let (messages, claims) = (self.messages.clone(), self.storage_claims());
+        let declared = tokio::spawn(async move {
+            let effect = agreed(&messages, ControlChange::DeclareStore(spec)).await?.map_err(refused)?;
+            let taken = match &effect {
+                Effect::StoreDeclared { store, .. } if !keeps_storage => claims.give_up_if_taken(*store).await?,
+                _ => None,
+            };
+            Ok((effect, taken))
+        });
+        declared.await.unwrap_or_else(|_| Err(outcome_unknown()))
     }
 
     /// Refuses to make a store embedded if neither its log nor its former files contain all of its records.

@@ -7,6 +7,7 @@ use std::time::Instant;
 /// Length of a time slice, as a power of two of milliseconds. Budgets are per slice and not per second, or all traces
 /// of a busy node would be from the first moments of every second.
 const SLICE_MS_LOG2: u32 = 6;
+
 /// A maximum per time slice.
 #[derive(Debug)]
 pub struct Budget {

@@ -248,7 +248,8 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
     if !done.declare_again.is_empty() {
         let stores = done.declare_again.join(", ");
         out!(
-            "declare again: {stores}. This version accepts other kinds of writes than these stores were declared with"
+            "declare again: {stores}. This version accepts other kinds of writes than these stores were declared with, or refuses their \
+             configuration"
         );
     }
     Ok(())

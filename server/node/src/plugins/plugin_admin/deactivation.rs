@@ -51,6 +51,14 @@ impl Parts {
         state.history().find(is_ended).map(|past| &past.entry)
     }
 
+    /// Returns that entry if it is of the plugin `name`, whose code still exists.
+    pub(super) fn deactivated_as<'a>(&self, name: &str, state: &'a SlotState) -> Option<&'a SlotEntry> {
+        Self::deactivated(state).filter(|entry| {
+            let choice = &entry.activation.choice;
+            choice.name == name && self.loader.store.find(&choice.digest).is_some()
+        })
+    }
+
     /// Returns the slot in which an uploaded plugin is active.
     fn filled_by(&self, name: &str, slot: Option<PluginSlot>) -> Result<(PluginSlot, SlotState), ServiceError> {
         let slots = self.slots.read();
