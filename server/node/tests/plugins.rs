@@ -120,6 +120,7 @@ fn external_plugins_work_in_every_slot() {
             what_is_activated_is_what_was_checked,
             an_adaptor_writes_another_data_model,
             a_deactivated_plugin_leaves_its_slot,
+            a_deactivated_adaptor_leaves_its_slot,
             contract_violations_are_found_before_an_upload,
             an_upload_that_is_refused_leaves_what_decides,
         ] {
@@ -388,7 +389,19 @@ fn a_deactivated_plugin_leaves_its_slot(folder: &Path) {
     let (ok, unknown) = run(&node, "rm", &["most-writes-wins", "--digest", "00000000"]);
     assert!(!ok && unknown.contains("begins with 00000000"), "{unknown}");
     works(&node, "rm", &["most-writes-wins", "--digest", &digest.as_str().unwrap()[..12]]);
+}
 
+fn a_deactivated_adaptor_leaves_its_slot(folder: &Path) {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(dir.path());
+    let run = |node: &Node, command: &str, arguments: &[&str]| {
+        plugin(folder, &[&[command, "--url", &node.url][..], arguments].concat())
+    };
+    let works = |node: &Node, command: &str, arguments: &[&str]| {
+        let (ok, text) = run(node, command, arguments);
+        assert!(ok, "{command} {arguments:?}: {text}");
+        text
+    };
     works(&node, "push", &["--config", r#"{"prefix": "any:"}"#, "redis-hash"]);
     works(&node, "activate", &["redis-hash"]);
     let (ok, first) = run(&node, "rollback", &["redis-hash"]);

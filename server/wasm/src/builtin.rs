@@ -39,6 +39,14 @@ impl Builtin {
     pub fn load(&self, engine: &Arc<PluginEngine>, config: &str) -> Result<Module, LoadError> {
         Module::load(engine, self.world, self.bytes, config)
     }
+
+    /// Compiles the plugin, to be configured [later](Module::with_config).
+    ///
+    /// # Errors
+    /// If the engine cannot compile it.
+    pub fn load_unconfigured(&self, engine: &Arc<PluginEngine>) -> Result<Module, LoadError> {
+        Module::load_with(engine, self.world, self.bytes, None, None)
+    }
 }
 
 /// Loads the built-in rule of this name; `None` if there is none.

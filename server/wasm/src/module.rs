@@ -80,7 +80,7 @@ impl Module {
         Module::load_with(engine, world, bytes, config, Some(store))
     }
 
-    fn load_with(
+    pub(crate) fn load_with(
         engine: &Arc<PluginEngine>,
         world: World,
         bytes: &[u8],

@@ -70,6 +70,8 @@ pub struct PluginLoader {
     /// Loaded by a request whose entry is in flight to the control log.
     prepared: Mutex<Option<Ready>>,
     adaptors: RwLock<BTreeMap<String, Result<Module, String>>>,
+    /// Built-in adaptors that were compiled: each store configures its own instance.
+    built_in: Mutex<BTreeMap<&'static str, Module>>,
 }
 
 impl PluginLoader {
@@ -86,6 +88,7 @@ impl PluginLoader {
             board: HealthBoard::default(),
             prepared: Mutex::default(),
             adaptors: RwLock::default(),
+            built_in: Mutex::default(),
         })
     }
 
@@ -326,10 +329,22 @@ impl PluginLoader {
         let uploaded = self.adaptors.read().get(name).cloned();
         let module = match uploaded {
             Some(module) => module?.with_config(config).map_err(|error| error.to_string())?,
-            None => self.builtin_adaptor(name)?.load(engine()?, config).map_err(|error| error.to_string())?,
+            None => self.builtin_module(name)?.with_config(config).map_err(|error| error.to_string())?,
         };
         let adaptor = WasmAdaptor::new(module, store).map_err(|error| error.to_string())?;
         Ok(LogAdaptor::new(adaptor.kept(), self.board.of(&slot)))
+    }
+
+    /// Returns the code of a built-in adaptor, which is compiled once.
+    fn builtin_module(&self, name: &str) -> Result<Module, String> {
+        let builtin = self.builtin_adaptor(name)?;
+        let mut compiled = self.built_in.lock();
+        if let Some(module) = compiled.get(builtin.name) {
+            return Ok(module.clone());
+        }
+        let module = builtin.load_unconfigured(engine()?).map_err(|error| error.to_string())?;
+        compiled.insert(builtin.name, module.clone());
+        Ok(module)
     }
 
     fn builtin_adaptor(&self, name: &str) -> Result<&'static Builtin, String> {
