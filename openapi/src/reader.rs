@@ -40,6 +40,12 @@ pub struct ConsumerOffset {
     /// Age of the oldest unprocessed record, milliseconds; 0 if there is none.
     #[schema(example = "250")]
     pub lag_ms: String,
+    /// Present if the node has truncated records after `lsn`: its log begins at this position, and `lag_ms` is a lower bound. The
+    /// consumer pulls them from another node of the cluster that has them, or restarts from the store's state (`GET
+    /// /v1/stores/{store}/state`) and stores the state's position.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = "131")]
+    pub truncated_below: Option<String>,
     /// When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset again does not change it.
     #[schema(example = "1795268000000")]
     pub updated_at_ms: String,

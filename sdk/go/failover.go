@@ -23,6 +23,9 @@ type failure struct {
 	problem *Problem
 }
 
+// truncated has the codes of what an endpoint no longer has, but another one may have: each node truncates its own log.
+var truncated = []string{"log_truncated", "state_gone"}
+
 // aboutTheRequest has the refusals because of a request's size, which every endpoint would repeat.
 var aboutTheRequest = []int{
 	http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
@@ -79,6 +82,8 @@ type failover struct {
 	failures []*failure
 	// maybeTaken is set if some attempt may have taken effect.
 	maybeTaken bool
+	// truncated is the first problem of an endpoint that no longer has the records.
+	truncated *Problem
 }
 
 // failover begins a call that may take the client's timeout, in addition to the time that the request itself may wait.
@@ -161,6 +166,41 @@ func (f *failover) isOver(failed *failure) bool {
 		f.maybeTaken = true
 	}
 	return f.isSingle()
+}
+
+// isTruncated records whether the endpoint of the latest attempt no longer has the records. Another one may have them.
+func (f *failover) isTruncated(status int, problem *Problem) bool {
+	if f.isSingle() || status != http.StatusGone || problem == nil || !slices.Contains(truncated, problem.Code) {
+		return false
+	}
+	f.endpoints.works(f.at)
+	f.tried[f.at] = roundsMax
+	f.failures[f.at] = nil
+	if f.truncated == nil {
+		f.truncated = problem
+	}
+	return true
+}
+
+// nowhere returns the result of a stream that no endpoint has sent. If one of them no longer has the records, it is its
+// problem, with the others that were not reached.
+func nowhere[T any](f *failover) reply[T] {
+	if f.truncated == nil {
+		return exhausted[T](f)
+	}
+	var reasons []string
+	for at, failed := range f.failures {
+		if failed != nil {
+			reasons = append(reasons, f.endpoints.urls[at]+": "+failed.err.Error())
+		}
+	}
+	if len(reasons) == 0 {
+		f.truncated.Detail += "; none of this client's endpoints has enough of the log"
+	} else {
+		f.truncated.Detail += "; none of this client's endpoints that answered has enough of the log, and these did not: " +
+			strings.Join(reasons, "; ")
+	}
+	return reply[T]{status: http.StatusGone, problem: f.truncated}
 }
 
 // retryAfter returns the shortest wait that an endpoint requested.

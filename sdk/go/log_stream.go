@@ -87,6 +87,7 @@ func (c *Client) openStream(
 		case stream != nil:
 			calls.isOver(nil)
 			return stream, nil
+		case calls.isTruncated(answer.status, answer.problem):
 		case calls.isOver(failureOf(answer)):
 			if answer.data != nil {
 				return nil, misbehaved("a page where a stream was expected")
@@ -98,7 +99,7 @@ func (c *Client) openStream(
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	_, err := settled(exhausted[wire.LogPage](calls))
+	_, err := settled(nowhere[wire.LogPage](calls))
 	return nil, err
 }
 
@@ -219,8 +220,8 @@ var errIdle = errors.New("the stream was idle")
 // errLimit is the end of a stream that had as many records as were requested.
 var errLimit = errors.New("the stream has reached its limit")
 
-// follow handles an event. It returns why the stream has ended; nil if it continues.
-// follow processes an event. Its epoch is empty in events of earlier releases.
+// follow handles an event. It returns why the stream has ended; nil if it continues. The epoch is empty in events of
+// earlier releases.
 func (r *LogReader) follow(event *logEvent, epoch string) error {
 	fields := reader{}
 	if event.Log != nil {
@@ -237,6 +238,9 @@ func (r *LogReader) follow(event *logEvent, epoch string) error {
 		return fields.err
 	case event.Event != "end":
 		return nil
+	case event.Problem != nil && event.Problem.Code == "log_truncated" && len(r.client.endpoints.urls) > 1:
+		// Another endpoint may have the records, so the next stream is requested from all of them.
+		return errLimit
 	case event.Problem != nil:
 		return errorOf(*event.Problem)
 	case event.Reason == "idle":

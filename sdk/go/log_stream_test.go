@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -298,5 +299,37 @@ func TestACancelledCallLosesNoRecordAndAClosedReaderResumes(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(record, err)
 		}
+	}
+}
+
+func TestAReaderContinuesAtAnEndpointThatHasTheRecords(t *testing.T) {
+	truncated := logScript{status: 410, code: "log_truncated"}
+	end := `{"event":"end","next":"1","reason":"log_truncated","problem":` + problemText(410, "log_truncated") + "}\n"
+	first := newLogService(t, truncated, truncated)
+	second := newLogService(t, logScript{pieces: []string{logBeat(2), logRecord(1), end}}, truncated)
+	third := newLogService(t, logScript{pieces: []string{logBeat(2), logRecord(2)}, after: "stay"})
+	log := clientOf(t, Options{}, first.URL, second.URL, third.URL).Log("kv", LogOptions{})
+	t.Cleanup(log.Close)
+	next(t, log, 1)
+	next(t, log, 2)
+	if counts := []int{len(first.requests()), len(second.requests()), len(third.requests())}; !slices.Equal(counts, []int{2, 2, 1}) {
+		t.Fatal(counts)
+	}
+}
+
+func TestAReaderWhoseRecordsNoEndpointHasEndsAndIsToldWhichWasNotReached(t *testing.T) {
+	newTruncated := func() *logService { return newLogService(t, logScript{status: 410, code: "log_truncated"}) }
+	first, second, third, dead := newTruncated(), newTruncated(), newTruncated(), deadEndpoint(t)
+	for said, urls := range map[string][]string{
+		"none of this client's endpoints has enough of the log": {first.URL, second.URL},
+		"and these did not: " + dead + ": ":                     {dead, third.URL},
+	} {
+		_, err := clientOf(t, Options{}, urls...).Log("kv", LogOptions{}).Next(t.Context())
+		if told(err) != "mistake log_truncated" || !strings.Contains(err.Error(), said) {
+			t.Fatal(err)
+		}
+	}
+	if counts := []int{len(first.requests()), len(second.requests())}; !slices.Equal(counts, []int{1, 1}) {
+		t.Fatal(counts)
 	}
 }

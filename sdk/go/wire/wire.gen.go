@@ -676,6 +676,13 @@ type ConsumerOffset struct {
 	// Example: kv
 	Store string `json:"store"`
 
+	// TruncatedBelow Present if the node has truncated records after `lsn`: its log begins at this position, and `lag_ms` is a lower bound. The
+	// consumer pulls them from another node of the cluster that has them, or restarts from the store's state (`GET
+	// /v1/stores/{store}/state`) and stores the state's position.
+	//
+	// Example: 131
+	TruncatedBelow *string `json:"truncated_below,omitempty"`
+
 	// UpdatedAtMs When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset again does not change it.
 	//
 	// Example: 1795268000000
@@ -1996,8 +2003,9 @@ type ClientInterface interface {
 	GetState(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
-	// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
-	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
+	// may occur at most once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded
+	// stores are refused, because they have no rows but those of their log, and so are stores with `existence` `declared`, whose
+	// engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -2626,8 +2634,9 @@ func (c *Client) GetState(ctx context.Context, store string, reqEditors ...Reque
 }
 
 // ImportVersionsWithBody Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
-// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
-// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
+// may occur at most once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded
+// stores are refused, because they have no rows but those of their log, and so are stores with `existence` `declared`, whose
+// engines tell which rows exist.
 //
 // Takes any type of body and a specified content type.
 //
@@ -4608,8 +4617,9 @@ type ClientWithResponsesInterface interface {
 	GetStateWithResponse(ctx context.Context, store string, reqEditors ...RequestEditorFn) (*GetStateAnswer, error)
 
 	// ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
-	// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
-	// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
+	// may occur at most once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded
+	// stores are refused, because they have no rows but those of their log, and so are stores with `existence` `declared`, whose
+	// engines tell which rows exist.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -7363,8 +7373,9 @@ func (c *ClientWithResponses) GetStateWithResponse(ctx context.Context, store st
 }
 
 // ImportVersionsWithBodyWithResponse Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
-// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
-// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
+// may occur at most once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded
+// stores are refused, because they have no rows but those of their log, and so are stores with `existence` `declared`, whose
+// engines tell which rows exist.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from tribunal_client.wire.models import Problem
 
 from .holding import problem
 from .proxy import Proxy
-from .test_log_stream import LogService, Script, beat, end, record
+from .test_log_stream import LogService, Reader, Script, beat, end, record
 
 ONCE = RetryPolicy(attempts_max=1)
 LONG_S = 30
@@ -332,3 +333,42 @@ def test_a_reader_that_was_dropped_is_not_kept(client: Client) -> None:
     assert list(client._readers) == [reader]
     reader = None
     assert list(client._readers) == []
+
+
+def truncated_end(lsn: int) -> str:
+    event = {"event": "end", "next": str(lsn), "reason": "log_truncated", "problem": problem(410, "log_truncated")}
+    return json.dumps(event) + "\n"
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_a_reader_continues_at_an_endpoint_that_has_the_records(kind: str) -> None:
+    truncated = Script(refuse=(410, "log_truncated"))
+    services = [
+        LogService(truncated, truncated),
+        LogService(Script([beat(2), record(1), truncated_end(1)]), truncated),
+        LogService(Script([beat(2), record(2)], "stay")),
+    ]
+    reader = Reader(kind, ",".join(service.url for service in services))
+    assert [reader.lsn(), reader.lsn()] == [1, 2]
+    assert [len(service.asked) for service in services] == [2, 2, 1]
+    reader.close()
+    for service in services:
+        service.stop()
+
+
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_a_reader_whose_records_no_endpoint_has_ends_and_is_told_which_was_not_reached(kind: str) -> None:
+    nowhere = "http://127.0.0.1:1"
+    for others, told in [
+        (True, "none of this client's endpoints has enough of the log"),
+        (False, f"and these did not: {nowhere}: "),
+    ]:
+        truncated = [LogService(Script(refuse=(410, "log_truncated"))) for _ in range(2)]
+        reader = Reader(kind, f"{truncated[0].url},{truncated[1].url if others else nowhere}")
+        with pytest.raises(ClientMistake, match=told) as mistake:
+            reader.next()
+        assert mistake.value.code == "log_truncated"
+        assert [len(service.asked) for service in truncated] == [1, int(others)]
+        reader.close()
+        for service in truncated:
+            service.stop()

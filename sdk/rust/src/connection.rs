@@ -185,11 +185,11 @@ impl Connection {
                 Ok(Err(answer)) => Ok(answer),
                 Err(lost) => Err(lost),
             };
-            if call.is_over(Failure::of_reply(&reply)) {
+            if !call.is_truncated(&reply) && call.is_over(Failure::of_reply(&reply)) {
                 return reply.map(Err);
             }
         }
-        Err(call.exhausted())
+        call.nowhere().map(Err)
     }
 
     async fn response(

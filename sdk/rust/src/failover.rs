@@ -1,11 +1,13 @@
 //! One call over the endpoints of a service: where to send it next, for how long, and when to give up.
 //!
 //! With one endpoint, it is sent once. With several, it goes to the next one after a failure, in rounds; a request that
-//! may have taken effect is repeated only if a repetition has no further effect. Invariant: no endpoint gets a call
+//! may have taken effect is repeated only if a repetition has no further effect. A reader whose records were truncated at
+//! one endpoint is sent to the others, too, because each node truncates its own log. Invariant: no endpoint gets a call
 //! more than [`ROUNDS_MAX`] times, and none after the deadline.
 
 use std::time::{Duration, Instant};
 
+use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use tribunal_api::Problem;
 
@@ -19,6 +21,9 @@ pub(crate) const ROUNDS_MAX: u32 = 2;
 /// Statuses of refusals for size, which every endpoint would return.
 const ABOUT_THE_REQUEST: [StatusCode; 3] =
     [StatusCode::PAYLOAD_TOO_LARGE, StatusCode::URI_TOO_LONG, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE];
+
+/// Codes of what an endpoint no longer has, but another one may have.
+const TRUNCATED: [&str; 2] = ["log_truncated", "state_gone"];
 
 /// When a request may be sent again to another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,6 +146,8 @@ pub(crate) struct Failover<'e> {
     /// The latest failure of each endpoint.
     failures: Vec<Option<Failure>>,
     maybe_taken: bool,
+    /// The first response of an endpoint that no longer has the records, and its problem.
+    truncated: Option<(Answer, Problem)>,
 }
 
 impl<'e> Failover<'e> {
@@ -163,6 +170,7 @@ impl<'e> Failover<'e> {
             tried: vec![0; count],
             failures: vec![None; count],
             maybe_taken: false,
+            truncated: None,
         }
     }
 
@@ -238,6 +246,35 @@ impl<'e> Failover<'e> {
         }
         self.failures[self.at] = Some(failure);
         is_over
+    }
+
+    /// Records whether the endpoint of the latest attempt no longer has the records, in which case another one may have them.
+    pub(crate) fn is_truncated(&mut self, reply: &Result<Answer, NoAnswer>) -> bool {
+        let Ok(answer) = reply else { return false };
+        if self.is_single() || answer.status != StatusCode::GONE {
+            return false;
+        }
+        let problem = serde_json::from_slice::<Problem>(&answer.body).ok();
+        let Some(problem) = problem.filter(|problem| TRUNCATED.contains(&problem.code.as_str())) else { return false };
+        self.endpoints.works(self.at, Instant::now());
+        self.tried[self.at] = ROUNDS_MAX;
+        self.failures[self.at] = None;
+        self.truncated.get_or_insert_with(|| (answer.clone(), problem));
+        true
+    }
+
+    /// Returns the reply of a call that no endpoint has answered otherwise: if one of them no longer has the records, its
+    /// response, with the others that were not reached.
+    pub(crate) fn nowhere(&mut self) -> Result<Answer, NoAnswer> {
+        let Some((answer, mut problem)) = self.truncated.take() else { return Err(self.exhausted()) };
+        problem.detail.push_str(&match self.failures() {
+            failures if failures.is_empty() => "; none of this client's endpoints has enough of the log".to_owned(),
+            failures => format!(
+                "; none of this client's endpoints that answered has enough of the log, and these did not: {failures}"
+            ),
+        });
+        let body = serde_json::to_vec(&problem).map_or(answer.body, Bytes::from);
+        Ok(Answer { body, ..answer })
     }
 
     /// Returns the reply of the call, given the reply of its last attempt. A refusal does not reveal the outcome of a

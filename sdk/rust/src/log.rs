@@ -196,9 +196,9 @@ impl LogReader {
     /// loses no record and returns none twice.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old, `position_beyond_head` if the log
-    /// does not reach it, or `log_replaced` if it belongs to another log: start again from [`Client::state`]. See
-    /// [`Error`].
+    /// [`Error::ClientMistake`] with code `log_truncated` if the offset is too old at every endpoint that answers,
+    /// `position_beyond_head` if the log does not reach it, or `log_replaced` if it belongs to another log: start again from
+    /// [`Client::state`]. See [`Error`].
     pub async fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         let begun = Instant::now();
         let deadline = Some(begun + Duration::from_millis(self.wait_ms.into()) + self.client.timeout());
@@ -349,8 +349,7 @@ impl LogReader {
             None => Duration::from_millis(self.reconnect_ms.into()).saturating_sub(self.tried),
         };
         let timeout = self.client.timeout().min(left.max(POLL));
-        let endpoints = u32::try_from(self.client.connection().endpoints().urls().len()).unwrap_or(u32::MAX);
-        let silence_max = (self.client.timeout() / endpoints).min(HEARTBEAT * 3 / 2) + HEARTBEAT;
+        let silence_max = (self.client.timeout() / self.endpoints()).min(HEARTBEAT * 3 / 2) + HEARTBEAT;
         let (client, mut task) = (self.client.clone(), JoinSet::new());
         task.spawn(async move {
             let begun = Instant::now();
@@ -358,6 +357,11 @@ impl LogReader {
             (opened, begun.elapsed())
         });
         Opening { task, wait_ms }
+    }
+
+    /// Returns the number of endpoints.
+    fn endpoints(&self) -> u32 {
+        u32::try_from(self.client.connection().endpoints().urls().len()).unwrap_or(u32::MAX)
     }
 
     fn take(&mut self, line: LogLine) -> Result<Step, Ended> {
@@ -394,6 +398,8 @@ impl LogReader {
         }
         self.stream = None;
         match (event.problem, event.reason.as_deref()) {
+            // Another endpoint may have the records, so the next stream is requested from all of them.
+            (Some(problem), _) if problem.code == "log_truncated" && self.endpoints() > 1 => Ok(Step::Further),
             (Some(problem), _) => Err(Ended { is_fault: problem.status >= 500, error: Error::of_problem(problem) }),
             (None, Some("idle")) => Ok(Step::Idle),
             (None, Some("limit")) => Ok(Step::Further),

@@ -74,8 +74,8 @@ impl Client {
     /// [`RetryPolicy`](crate::RetryPolicy), for at most its `timeout`.
     ///
     /// # Errors
-    /// [`Error::ClientMistake`] with code `unknown_store`, or `log_truncated` if the store is only its log, which is no
-    /// longer complete; see [`Error`].
+    /// [`Error::ClientMistake`] with code `unknown_store`, or `state_gone` if the store is only its log, which is no
+    /// longer complete at any endpoint that answers; see [`Error`].
     pub async fn state(&self, store: &str) -> Result<StateImage, Error> {
         let path = format!("/v1/stores/{}/state", wire::percent_encoded(store.as_bytes()));
         let deadline = Instant::now() + self.timeout();

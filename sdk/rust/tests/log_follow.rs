@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use log_service::{Script, Service, beat, end, record};
+use serde_json::json;
 use tribunal_client::{Client, ClientOptions, Epoch, Error, LogReader, Lsn, RetryPolicy};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -247,4 +248,49 @@ async fn a_follower_knows_which_snapshots_its_records_cover() {
     });
     waiting.await.expect("the heartbeat arrives");
     assert_eq!((log.offset(), service.asked().len()), (Lsn(2), 1));
+}
+
+/// The end of a stream whose next records were truncated.
+fn end_truncated(next: u64) -> String {
+    let problem = log_service::problem(410, "log_truncated");
+    let end = json!({"event": "end", "next": next.to_string(), "reason": "log_truncated", "problem": problem});
+    format!("{end}\n")
+}
+
+fn client_of(urls: &[&str]) -> Client {
+    let retry = RetryPolicy { attempts_max: 1, ..RetryPolicy::default() };
+    Client::with_endpoints(urls, ClientOptions { retry, ..ClientOptions::default() }).expect("URLs")
+}
+
+#[tokio::test]
+async fn a_reader_continues_at_an_endpoint_that_has_the_records() {
+    let truncated = Script::Refuse(410, "log_truncated");
+    let first = Service::start([truncated.clone(), truncated.clone()]).await;
+    let second = Service::start([Script::Stream(vec![beat(0, 2), record(1), end_truncated(1)]), truncated]).await;
+    let third = Service::start([Script::Stay(vec![beat(1, 2), record(2)])]).await;
+    let mut log = client_of(&[&first.url, &second.url, &third.url]).log("kv", Lsn(0));
+    assert_eq!(log.next().await.expect("a stream").expect("a record").lsn, Lsn(1));
+    assert_eq!(log.follow().await.expect("a record").lsn, Lsn(2));
+    assert_eq!([first.asked().len(), second.asked().len(), third.asked().len()], [2, 2, 1]);
+}
+
+#[tokio::test]
+async fn a_reader_whose_records_no_endpoint_has_ends_and_is_told_which_was_not_reached() {
+    let truncated = || Service::start([Script::Refuse(410, "log_truncated")]);
+    let (first, second, third) = (truncated().await, truncated().await, nowhere().await);
+    for (urls, told) in [
+        ([first.url.as_str(), &second.url], "none of this client's endpoints has enough of the log".to_owned()),
+        ([third.as_str(), &truncated().await.url], format!("and these did not: {third}: ")),
+    ] {
+        let ended = client_of(&urls).log("kv", Lsn(0)).follow().await;
+        assert_eq!(code_of(&ended), "log_truncated");
+        let text = ended.expect_err("it has ended").to_string();
+        assert!(text.contains(&told), "{text}");
+    }
+    assert_eq!([first.asked().len(), second.asked().len()], [1, 1]);
+    // A single endpoint is asked once, and its answer is passed on as it is.
+    let single = truncated().await;
+    let text = client_of(&[&single.url]).log("kv", Lsn(0)).follow().await.expect_err("it ends").to_string();
+    assert!(!text.contains("endpoint"), "{text}");
+    assert_eq!(single.asked().len(), 1);
 }

@@ -89,6 +89,11 @@ export class Channel {
     return this.#wires.length === 1;
   }
 
+  /** The number of endpoints. */
+  get endpoints(): number {
+    return this.#wires.length;
+  }
+
   /** Records that an endpoint failed while it was answering. */
   endpointFailed(endpoint: number): void {
     this.#endpoints.failed(endpoint);
@@ -153,7 +158,7 @@ export class Channel {
       try {
         const reply = await this.#exchange(call.endpoint, ask, limit);
         if (limit.isStopped && this.#closed !== undefined) throw this.#closed;
-        if (!limit.isStopped && !call.isOver(failureOf(reply))) continue;
+        if (!limit.isStopped && (call.isTruncated(reply) || !call.isOver(failureOf(reply)))) continue;
         const body = settled(reply);
         if (body === null) throw new ServerMisbehaved("a stream without a body");
         return new LineStream(name, call.endpoint, body, limit.controller, waits);
@@ -161,7 +166,7 @@ export class Channel {
         this.#end(limit);
       }
     }
-    return settled(call.exhausted());
+    return settled(call.nowhere());
   }
 
   /** Sends a request to one endpoint. */

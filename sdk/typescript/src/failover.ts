@@ -3,7 +3,8 @@
  *
  * With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
  * request of this client may be repeated: it changes nothing, or has no further effect; a commit is decided once, by
- * its id.
+ * its id. A reader whose records were truncated at one endpoint is sent to the others, too, because each node truncates
+ * its own log.
  */
 
 import type { Endpoints } from "./endpoints.js";
@@ -13,6 +14,9 @@ import { sleep, waitMs, type RetryPolicy } from "./retry.js";
 
 /** How often each of several endpoints is tried for one call. */
 const roundsMax = 2;
+
+/** Codes of what an endpoint no longer has, but another one may have. */
+const truncated = ["log_truncated", "state_gone"];
 
 /** Refusals because of a request's size, which every endpoint would repeat. */
 const aboutTheRequest = [413, 414, 431];
@@ -71,6 +75,8 @@ export class Failover {
   readonly #failures: (Failure | undefined)[];
   #at = 0;
   #maybeTaken = false;
+  /** The first refusal of an endpoint that no longer has the records. */
+  #truncated: Extract<Reply<never>, { readonly kind: "problem" }> | undefined;
 
   /** Begins a call that may take `timeoutMs`, in addition to the time that the request itself may wait. */
   constructor(endpoints: Endpoints, retry: RetryPolicy, ownWaitMs: number, timeoutMs: number) {
@@ -139,16 +145,47 @@ export class Failover {
     return this.isSingle;
   }
 
-  /** Returns the result of a call that has no attempt left. */
-  exhausted(): Reply<never> {
-    const failures = this.#failures.filter((failure) => failure !== undefined);
-    const reasons = this.#endpoints.urls.flatMap((url, at) => {
+  /** Records whether the endpoint of the latest attempt no longer has the records. Another one may have them. */
+  isTruncated(reply: Reply<unknown>): boolean {
+    if (this.isSingle || reply.kind !== "problem" || reply.status !== 410 || reply.problem === undefined) return false;
+    if (!truncated.includes(reply.problem.code)) return false;
+    this.#endpoints.works(this.#at);
+    this.#tried[this.#at] = roundsMax;
+    this.#failures[this.#at] = undefined;
+    this.#truncated ??= reply;
+    return true;
+  }
+
+  /**
+   * Returns the result of a stream that no endpoint has sent. If one of them no longer has the records, it is that
+   * refusal, with the others that were not reached.
+   */
+  nowhere(): Reply<never> {
+    const refusal = this.#truncated;
+    if (refusal?.problem === undefined) return this.exhausted();
+    const reasons = this.#reasons();
+    const text =
+      reasons === ""
+        ? "none of this client's endpoints has enough of the log"
+        : `none of this client's endpoints that answered has enough of the log, and these did not: ${reasons}`;
+    return { ...refusal, problem: { ...refusal.problem, detail: `${refusal.problem.detail}; ${text}` } };
+  }
+
+  /** Lists each endpoint that failed, and why. */
+  #reasons(): string {
+    const each = this.#endpoints.urls.flatMap((url, at) => {
       const text = this.#failures[at]?.text;
       return text === undefined ? [] : [`${url}: ${text}`];
     });
+    return each.join("; ");
+  }
+
+  /** Returns the result of a call that has no attempt left. */
+  exhausted(): Reply<never> {
+    const failures = this.#failures.filter((failure) => failure !== undefined);
     return {
       kind: "none",
-      text: `no endpoint has answered: ${reasons.join("; ")}`,
+      text: `no endpoint has answered: ${this.#reasons()}`,
       neverSent: !this.#maybeTaken,
       wrong: failures.every(({ wrong }) => wrong !== undefined) ? failures[0]?.wrong : undefined,
       problem: failures.find(({ problem }) => problem !== undefined)?.problem,

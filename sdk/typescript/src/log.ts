@@ -374,6 +374,8 @@ export class LogReader implements AsyncIterable<LogRecord> {
     this.#log = log ?? this.#log;
     this.#head = head_lsn ?? this.#head;
     if (event !== "end") return "further";
+    // Another endpoint may have the records, so the next stream is requested from all of them.
+    if (problem?.code === "log_truncated" && this.#channel.endpoints > 1) return "limit";
     if (problem !== undefined) throw errorOf(problem);
     if (reason === "idle" || reason === "limit") return reason;
     throw new Unavailable(`the log stream has ended: ${reason ?? "no reason"}`);

@@ -178,3 +178,34 @@ for (const [name, close] of Object.entries({
     await stopped(server);
   });
 }
+
+test("a reader continues at an endpoint that has the records", async () => {
+  const truncated: Reply = refused(410, "log_truncated");
+  const beat = { event: "heartbeat", log: "1f", next: "0", head_lsn: "2" };
+  const end = { event: "end", next: "1", reason: "log_truncated", problem: problem(410, "log_truncated") };
+  const first = await endpoint(() => truncated);
+  const second = await endpoint((_, __, before) => (before === 0 ? { lines: [beat, recordAt(1), end] } : truncated));
+  const third = await endpoint(() => ({ lines: [beat, recordAt(2)] }));
+  const log = clientOf([first.url, second.url, third.url]).log("kv");
+  assert.equal((await log.next())?.lsn, "1");
+  assert.equal((await log.next())?.lsn, "2");
+  assert.deepEqual([first.asked.length, second.asked.length, third.asked.length], [2, 2, 1]);
+  log.close();
+});
+
+test("a reader whose records no endpoint has ends, and is told which was not reached", async () => {
+  const nowhere = `http://127.0.0.1:${await stopped(await logOn(0))}`;
+  for (const [isReached, text] of [
+    [true, "none of this client's endpoints has enough of the log"],
+    [false, `and these did not: ${nowhere}: `],
+  ] as const) {
+    const [first, second] = [await endpoint(() => refused(410, "log_truncated")), await endpoint(() => refused(410, "log_truncated"))];
+    const log = clientOf([isReached ? second.url : nowhere, first.url]).log("kv");
+    await assert.rejects(log.next(), (error) => {
+      assert.ok(error instanceof ClientMistake && error.code === "log_truncated", String(error));
+      assert.ok(error.message.includes(text), error.message);
+      return true;
+    });
+    assert.deepEqual([first.asked.length, second.asked.length], [1, isReached ? 1 : 0]);
+  }
+});

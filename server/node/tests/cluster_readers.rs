@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -418,6 +419,31 @@ fn write_much(cluster: &Cluster, written: &mut u64, count: u64) {
     }
 }
 
+/// Runs `tribunal log tail` with endpoints of which the first has not the records after this position.
+fn tail_continues_at_another_endpoint(cluster: &Cluster, without: u16, after: u64) {
+    let tail = |urls: &[&str]| {
+        let after = after.to_string();
+        let words =
+            ["log", "tail", "--store", "kv", "--json", "--after", &after, "--url", &urls.join(",")].map(str::to_owned);
+        Command::new(env!("CARGO_BIN_EXE_tribunal")).args(words).output().expect("it runs")
+    };
+    let (without, with) = (cluster.node(without), cluster.node(1));
+    let shown = tail(&[&without.url, &with.url]);
+    let (records, told) = (String::from_utf8_lossy(&shown.stdout), String::from_utf8_lossy(&shown.stderr));
+    assert!(shown.status.success(), "{told}");
+    let lsn = |line: &str| number(&serde_json::from_str::<Value>(line).expect("JSON")["lsn"]);
+    let (first, last) = (records.lines().next().and_then(lsn), records.lines().last().and_then(lsn));
+    assert_eq!((first, last), (Some(after + 1), Some(head(with))));
+    // Without an endpoint that has them, the error says where to start over, and which endpoint was not reached.
+    let nobody = "http://127.0.0.1:1";
+    let shown = tail(&[&without.url, nobody]);
+    let told = String::from_utf8_lossy(&shown.stderr);
+    assert!(!shown.status.success() && shown.stdout.is_empty(), "{told}");
+    for part in ["log_truncated", "from node 1, 2, 3", "/v1/stores/kv/state", "these did not: http://127.0.0.1:1"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
 #[test]
 fn all_nodes_keep_the_log_for_a_reader_and_a_new_one_names_those_that_have_it() {
     let mut cluster = Cluster::start_with(3, "[log]\nretention_hours = 0\nimage_every_bytes = 1048576\n");
@@ -443,6 +469,7 @@ fn all_nodes_keep_the_log_for_a_reader_and_a_new_one_names_those_that_have_it() 
     assert!(refused.body["detail"].as_str().is_some_and(|detail| detail.contains("from node 1, 2, 3")));
     let page = cluster.node(3).get(&format!("/v1/log?store=kv&after={kept}&limit=1"));
     assert_eq!(page.body["records"][0]["lsn"], json!((kept + 1).to_string()));
+    tail_continues_at_another_endpoint(&cluster, added, kept);
 
     // The others deliver other webhooks, so this one is the new node's first. It gives it to one that has the records.
     let receiver = Deliveries::start();

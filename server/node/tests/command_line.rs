@@ -89,6 +89,12 @@ fn a_configuration_is_compared_with_the_member_whose_data_it_names() {
     let told = text(&other.stderr).to_string();
     assert_eq!((other.status.code(), told.contains("set `cluster.founders` to [1, 2, 3]")), (Some(2), true), "{told}");
     assert_eq!(note("1", "removed").status.code(), Some(2));
+    // A configuration without a cluster would not start with it either.
+    let alone = cluster.dir().join("alone.toml");
+    std::fs::write(&alone, format!("data = {data:?}\n")).expect("written");
+    let checked = run(&["config", "check", "--config", alone.to_str().expect("a path")]);
+    let told = text(&checked.stderr).to_string();
+    assert_eq!((checked.status.code(), told.contains("belongs to a member of a cluster")), (Some(2), true), "{told}");
     assert!(!std::path::Path::new(data).join("log").exists(), "nothing else was created");
 }
 

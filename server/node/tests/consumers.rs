@@ -168,6 +168,21 @@ fn an_offset_retains_the_log_beyond_its_age_but_not_beyond_its_size() {
     });
     let at = only(&node.get("/v1/consumers/dead").body).clone();
     assert_eq!(at["lsn"], "0", "it is still known, and its lag shows");
+    let number = |value: &Value| value.as_str().and_then(|text| text.parse::<u64>().ok());
+    let oldest = number(&node.get("/v1/log?store=kv&after=0&limit=1").body["oldest"]).expect("it is truncated");
+    assert_eq!(number(&at["truncated_below"]), Some(oldest), "{at}");
+    let metric = "tribunal_consumer_truncated{namespace=\"default\",consumer=\"dead\",store=\"kv\"}";
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    assert!(metrics.contains(&format!("{metric} 1\n")), "{metrics}");
+    let listed = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(["consumer", "ls", "--url", &node.url]).output();
+    let told = String::from_utf8(listed.expect("it runs").stdout).expect("text");
+    assert!(told.contains(&format!("records before {oldest} to read")), "{told}");
+    // From the state on, it reads the log again.
+    assert_eq!(set_offset(&node, "dead", "kv", &oldest.to_string()).status, 200);
+    let at = only(&node.get("/v1/consumers/dead").body).clone();
+    assert!(at.get("truncated_below").is_none() && number(&at["lag_ms"]).is_some(), "{at}");
+    let metrics = node.get("/metrics").body.as_str().expect("text").to_owned();
+    assert!(metrics.contains(&format!("{metric} 0\n")), "{metrics}");
 }
 
 #[test]

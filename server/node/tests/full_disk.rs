@@ -128,6 +128,14 @@ fn a_disk_that_runs_full_is_logged_although_nobody_asks() {
     let logged = || std::fs::read_to_string(&log).unwrap_or_default().contains("running full").then_some(());
     support::eventually("a line in its log", logged);
     assert_eq!(node.get("/readyz").status, 200);
+    let line_with = |parts: [&str; 2]| {
+        let log = std::fs::read_to_string(&log).unwrap_or_default();
+        log.lines().any(|line| parts.iter().all(|part| line.contains(part))).then_some(())
+    };
+    disk.resize(100);
+    support::eventually("why it is not ready", || line_with(["the node is not ready", "free some space"]));
+    disk.resize(200);
+    support::eventually("that it is ready again", || line_with(["INFO", "the node is ready"]));
     assert!(node.stop().success());
 }
 

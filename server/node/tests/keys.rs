@@ -54,6 +54,18 @@ fn a_key_expires_with_a_reason_of_its_own_and_stays_listed() {
     assert!(node.stop().success());
     let node = serve(dir.path(), AUTH);
     assert_eq!(call(&node, &key, "GET", "/v1/stores", None).body["code"], "key_expired");
+    create(&node, &root, &json!({"name": "soon", "roles": ["engine"], "expires_in_s": 3 * 86_400 + 3_600}));
+    create(&node, &root, &json!({"name": "later", "roles": ["engine"], "expires_in_s": 300 * 86_400}));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    let shown =
+        command.args(["key", "ls", "--url", &node.url]).env("TRIBUNAL_API_KEY", &root).output().expect("it runs");
+    let shown = String::from_utf8(shown.stdout).expect("text");
+    let line = |name: &str| {
+        shown.lines().find(|line| line.contains(&format!(" {name} "))).unwrap_or_else(|| panic!("{shown}"))
+    };
+    assert!(line("short").contains("Z (expired)"), "{shown}");
+    assert!(line("soon").contains("Z (in 3 d)"), "{shown}");
+    assert!(line("later").contains('Z') && !line("later").contains('('), "{shown}");
     for bad in [json!(0), json!(-1), json!(3_153_600_001_u64), json!("7d"), json!(1.5), json!(null)] {
         let body = json!({"name": "bad", "roles": ["engine"], "expires_in_s": bad});
         assert_eq!(call(&node, &root, "POST", "/v1/admin/keys", Some(&body)).status, 400, "{bad}");

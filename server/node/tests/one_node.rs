@@ -274,6 +274,10 @@ fn imported_versions_are_known_and_overwrite_nothing() {
     };
     assert_eq!(node.commit(&read("old", &json!("5"))).body["status"], "committed");
     assert_eq!(node.commit(&read("known", &known)).body["status"], "committed", "the import left it alone");
+    let future = format!("{{\"key\":\"a\",\"version\":\"5\"}}\n\n{{\"key\":\"b\",\"version\":\"{}\"}}\n", i64::MAX);
+    let refused = node.post_text("/v1/stores/rows/versions", &future);
+    assert_eq!((refused.status, &refused.body["code"]), (422, &json!("version_from_the_future")), "{}", refused.body);
+    assert_eq!(refused.body["errors"][0]["pointer"], "/2/version", "the blank line counts as a line");
     // The rows of an embedded store are those of its log: a row that only has a version could never be read.
     let embedded = node.post_lines("/v1/stores/kv/versions", &lines);
     assert_eq!((embedded.status, &embedded.body["code"]), (422, &json!("store_embedded")), "{}", embedded.body);

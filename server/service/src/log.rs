@@ -140,8 +140,10 @@ pub struct ConsumerPosition {
     pub lsn: Lsn,
     /// Last record of the log.
     pub head: Lsn,
-    /// Age of the oldest record that the consumer has not processed, milliseconds.
+    /// Age of the oldest record that the consumer has not processed, milliseconds; a lower bound if that was truncated.
     pub lag_ms: u64,
+    /// Where the node's log begins, if it no longer has all records after `lsn`.
+    pub truncated_below: Option<Lsn>,
     /// When the position was set, Unix milliseconds.
     pub updated_at_ms: u64,
 }

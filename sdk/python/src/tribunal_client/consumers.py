@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .verdict import number
+from .wire.types import Unset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +38,11 @@ class ConsumerOffset:
     lag_records: int
     """Records that the consumer has not processed."""
     lag_ms: int
-    """Age of the oldest of them, milliseconds; 0 if there is none."""
+    """Age of the oldest of them, milliseconds; 0 if there is none; a lower bound if that was truncated."""
     updated_at_ms: int
     """When this offset was stored, Unix milliseconds."""
+    truncated_below: int | None = None
+    """Where the node's log begins, if it has truncated records after `lsn`: restart from the state of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ def consumer_of(info: WireInfo) -> ConsumerInfo:
             lag_records=number(at.lag_records),
             lag_ms=number(at.lag_ms),
             updated_at_ms=number(at.updated_at_ms),
+            truncated_below=None if isinstance(at.truncated_below, Unset) else number(at.truncated_below),
         )
         for at in info.offsets
     )

@@ -2,7 +2,7 @@
 
 With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
 request of this client may be repeated: it changes nothing, or has no further effect; a commit is decided once, by its
-id.
+id. A reader whose records were truncated at one endpoint is sent to the others, too: each node truncates its own log.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ ATTEMPT_MAX_S = 1_000_000.0
 
 _TIMER_S = 0.001
 """How much too early a timeout may end."""
+
+_TRUNCATED = ("log_truncated", "state_gone")
+"""Codes of what an endpoint no longer has, but another one may have."""
 
 _ABOUT_THE_REQUEST = (413, 414, 431)
 """Refusals because of a request's size, which every endpoint would repeat."""
@@ -108,6 +111,8 @@ class Failover:
         """The endpoint of the latest attempt."""
         self.maybe_taken = False
         """Whether some attempt may have taken effect."""
+        self._truncated: Refusal | None = None
+        """The first refusal of an endpoint that no longer has the records."""
         self.left_s = 0.0
         """Time left for the call at the latest attempt, which may wait this long for a free connection."""
 
@@ -153,6 +158,18 @@ class Failover:
             return True
         return self.is_over(failure_of(reply))
 
+    def is_truncated(self, reply: Reply[Any] | None) -> bool:
+        """Record whether the endpoint of the latest attempt no longer has the records. Another one may have them."""
+        if self.is_single or not isinstance(reply, Refusal) or reply.status != 410:
+            return False
+        if reply.problem is None or reply.problem.code not in _TRUNCATED:
+            return False
+        self._endpoints.works(self.endpoint)
+        self._tried[self.endpoint] = _ROUNDS_MAX
+        self._failures[self.endpoint] = None
+        self._truncated = self._truncated or reply
+        return True
+
     def is_over(self, failure: Failure | None) -> bool:
         """Record how the latest attempt ended. Return whether its reply is the reply of the call."""
         if failure is None:
@@ -171,19 +188,39 @@ class Failover:
         """Return whether the caller's bound ended the latest attempt before silence counts as a failure."""
         return self.until < math.inf and failure.waited_s is not None and failure.waited_s < self._due_s - _TIMER_S
 
-    def exhausted(self) -> NoReply:
-        """Return the result of a call that has no attempt left."""
-        failures = [failure for failure in self._failures if failure is not None]
-        mistakes = [failure.mistake for failure in failures if failure.mistake is not None]
+    def nowhere(self) -> NoReply | Refusal:
+        """Return the result of a stream that no endpoint has sent.
+
+        If one of them no longer has the records, it is that refusal, with the others that were not reached.
+        """
+        refusal = self._truncated
+        if refusal is None or refusal.problem is None:
+            return self.exhausted()
+        reasons = self._reasons()
+        text = (
+            f"none of this client's endpoints that answered has enough of the log, and these did not: {reasons}"
+            if reasons
+            else "none of this client's endpoints has enough of the log"
+        )
+        refusal.problem.detail += f"; {text}"
+        return refusal
+
+    def _reasons(self) -> str:
+        """List each endpoint that failed, and why."""
         each = zip(self._endpoints.urls, self._failures, strict=True)
         # Failures of the network name the endpoint already.
-        reasons = "; ".join(
+        return "; ".join(
             failure.text if failure.text.startswith(url) else f"{url}: {failure.text}"
             for url, failure in each
             if failure is not None
         )
+
+    def exhausted(self) -> NoReply:
+        """Return the result of a call that has no attempt left."""
+        failures = [failure for failure in self._failures if failure is not None]
+        mistakes = [failure.mistake for failure in failures if failure.mistake is not None]
         return NoReply(
-            f"no endpoint has answered: {reasons}",
+            f"no endpoint has answered: {self._reasons()}",
             never_sent=not self.maybe_taken,
             mistake="; ".join(mistakes) if len(mistakes) == len(failures) > 0 else None,
             problem=next((failure.problem for failure in failures if failure.problem is not None), None),

@@ -213,6 +213,9 @@ class Cursor:
         if event["event"] != "end":
             return "further"
         if "problem" in event:
+            if event["problem"]["code"] == "log_truncated" and self._service.endpoints_count > 1:
+                # Another endpoint may have the records, so the next stream is requested from all of them.
+                return "limit"
             raise error_of(Problem.from_dict(event["problem"]))
         reason = event.get("reason")
         if reason == "idle":

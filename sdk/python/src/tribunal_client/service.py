@@ -135,6 +135,11 @@ class Service:
         """The URL of the endpoint in use."""
         return self._endpoints.urls[self._endpoints.in_use]
 
+    @property
+    def endpoints_count(self) -> int:
+        """The number of endpoints."""
+        return len(self._endpoints.urls)
+
     def endpoint_failed(self, endpoint: int) -> None:
         """Record that an endpoint failed while it was answering."""
         self._endpoints.failed(endpoint)
@@ -581,7 +586,7 @@ class Service:
             heartbeat_ms=_ms(HEARTBEAT_S),
         )
         request["headers"]["accept"] = "application/x-ndjson"
-        silence_s = HEARTBEAT_S + min(self._timeout_s / len(self._endpoints.urls), 1.5 * HEARTBEAT_S)
+        silence_s = HEARTBEAT_S + min(self._timeout_s / self.endpoints_count, 1.5 * HEARTBEAT_S)
         return (yield from self._opened(request, silence_s, until))
 
     def open_state(self, store: str, timeout_s: float | None) -> Flow[tuple[LogStream, state.Head]]:
@@ -624,11 +629,13 @@ class Service:
                 reply = opened
             else:
                 reply = refusal_of(opened) if isinstance(opened, httpx.Response) else None
+            if call.is_truncated(reply):
+                continue
             if call.is_over(None) if reply is None else call.ends_with(reply):
                 if reply is not None:
                     settled(reply)
                 return opened, call.endpoint
-        return settled(call.exhausted())
+        return settled(call.nowhere())
 
     def _until(self, options: ReadOptions) -> float:
         """Return the deadline of a read that begins now, on the monotonic clock."""

@@ -330,8 +330,9 @@ export interface paths {
         put?: never;
         /**
          * Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
-         *     may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
-         *     those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
+         *     may occur at most once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded
+         *     stores are refused, because they have no rows but those of their log, and so are stores with `existence` `declared`, whose
+         *     engines tell which rows exist.
          */
         post: operations["importVersions"];
         delete?: never;
@@ -840,6 +841,13 @@ export interface components {
              * @example kv
              */
             store: string;
+            /**
+             * @description Present if the node has truncated records after `lsn`: its log begins at this position, and `lag_ms` is a lower bound. The
+             *     consumer pulls them from another node of the cluster that has them, or restarts from the store's state (`GET
+             *     /v1/stores/{store}/state`) and stores the state's position.
+             * @example 131
+             */
+            truncated_below?: string;
             /**
              * @description When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset again does not change it.
              * @example 1795268000000
@@ -1774,6 +1782,7 @@ export interface operations {
                      *               "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *               "lsn": "120",
                      *               "store": "kv",
+                     *               "truncated_below": "131",
                      *               "updated_at_ms": "1795268000000"
                      *             }
                      *           ]
@@ -1836,6 +1845,7 @@ export interface operations {
                      *           "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *           "lsn": "120",
                      *           "store": "kv",
+                     *           "truncated_below": "131",
                      *           "updated_at_ms": "1795268000000"
                      *         }
                      *       ]
@@ -1926,6 +1936,7 @@ export interface operations {
                      *           "log": "8f14e45fceea167a5a36dedd4bea2543",
                      *           "lsn": "120",
                      *           "store": "kv",
+                     *           "truncated_below": "131",
                      *           "updated_at_ms": "1795268000000"
                      *         }
                      *       ]

@@ -27,7 +27,7 @@ pub fn refused(error: ServiceError, catalog: &Catalog, store: StoreId) -> Proble
         return problem;
     }
     let url = format!("/v1/stores/{}/state", utf8_percent_encode(store_name(catalog, store), NON_ALPHANUMERIC));
-    problem.body.detail.push_str("; restart from the state at `state_url`");
+    problem.body.detail.push_str(&format!("; restart from the state, {url}"));
     problem.body.state_url = Some(url);
     problem
 }

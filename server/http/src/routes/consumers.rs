@@ -164,6 +164,7 @@ pub fn wire(status: ConsumerStatus, catalog: &Catalog) -> ConsumerInfo {
         head_lsn: at.head.to_string(),
         lag_records: at.head.0.saturating_sub(at.lsn.0).to_string(),
         lag_ms: at.lag_ms.to_string(),
+        truncated_below: at.truncated_below.map(|oldest| oldest.to_string()),
         updated_at_ms: at.updated_at_ms.to_string(),
     };
     let mut offsets: Vec<_> = status.positions.iter().map(offset).collect();

@@ -18,11 +18,12 @@ use crate::response::content::wire_response;
 use crate::response::field_error::{Code, FieldErrors, Path};
 use crate::response::problem::ProblemResponse;
 use crate::response::service_problem::refuse;
-use tribunal_service::Catalog;
+use tribunal_service::{Catalog, ServiceError};
 
 /// Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never overwritten, and a row
-/// may occur once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded stores are refused, because they have no rows but
-/// those of their log, and so are stores with `existence` `declared`, whose engines tell which rows exist.
+/// may occur at most once in a request. The JSON pointer of an error begins with the number of the line, from 0. Embedded
+/// stores are refused, because they have no rows but those of their log, and so are stores with `existence` `declared`, whose
+/// engines tell which rows exist.
 #[utoipa::path(
     post, path = "/v1/stores/{store}/versions", operation_id = "importVersions", tag = "stores",
     params(("store" = String, Path, description = "Name of the store")),
@@ -44,16 +45,32 @@ pub async fn import_versions(State(app): State<App>, request: Request) -> Result
     let namespace = tenant(&parts);
     let (spec, catalog) = app.known_store(&parts).await?;
     let (_, bytes) = app.body(&parts, body, &[MediaType::NdJson, MediaType::Bytes]).await?;
-    let versions = read(utf8(&bytes)?, &spec, &catalog)?;
+    let (versions, lines) = read(utf8(&bytes)?, &spec, &catalog)?;
     let accepted = if versions.is_empty() {
         0
     } else {
-        app.service.stores.import(namespace, versions).await.map_err(refuse(&catalog))?
+        let imported = app.service.stores.import(namespace, versions).await;
+        imported.map_err(|error| on_its_line(error, &lines)).map_err(refuse(&catalog))?
     };
     Ok(wire_response(StatusCode::OK, &ImportResult { accepted: accepted.to_string() }))
 }
 
-fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedVersion>, ProblemResponse> {
+/// Replaces the place of a version among all of them in an error's pointer by the number of its line: empty lines have none.
+fn on_its_line(error: ServiceError, lines: &[usize]) -> ServiceError {
+    let ServiceError::ClientMistake { code, pointer, detail } = error else { return error };
+    let line = |pointer: &str| {
+        let (place, field) = pointer.strip_prefix('/')?.split_once('/')?;
+        Some(format!("/{}/{field}", lines.get(place.parse::<usize>().ok()?)?))
+    };
+    ServiceError::ClientMistake { pointer: line(&pointer).unwrap_or(pointer), code, detail }
+}
+
+/// Returns the versions, each with the number of its line, from 0.
+fn read(
+    text: &str,
+    spec: &StoreSpec,
+    catalog: &Catalog,
+) -> Result<(Vec<ImportedVersion>, Vec<usize>), ProblemResponse> {
     let mut versions = Vec::with_capacity(text.len() / 64);
     let mut lines = Vec::with_capacity(text.len() / 64);
     let mut errors = FieldErrors::default();
@@ -81,7 +98,7 @@ fn read(text: &str, spec: &StoreSpec, catalog: &Catalog) -> Result<Vec<ImportedV
         }
     }
     refuse_duplicates(&versions, &lines, &mut errors);
-    if errors.is_empty() { Ok(versions) } else { Err(ProblemResponse::of_errors(&errors)) }
+    if errors.is_empty() { Ok((versions, lines)) } else { Err(ProblemResponse::of_errors(&errors)) }
 }
 
 /// Adds an error for each line with the row of an earlier one: which of the two versions is right cannot be told. `lines` are

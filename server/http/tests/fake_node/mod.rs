@@ -477,7 +477,8 @@ impl LogApi for FakeNode {
             return soon(Err(ServiceError::LogReplaced { log: LOG }));
         }
         let head = Lsn(self.state.lock().unwrap().log.len() as u64);
-        let position = ConsumerPosition { store, log: LOG, lsn, head, lag_ms: 7, updated_at_ms: 1 };
+        let position =
+            ConsumerPosition { store, log: LOG, lsn, head, lag_ms: 7, truncated_below: None, updated_at_ms: 1 };
         let mut consumers = self.consumers.lock().unwrap();
         let positions = consumers.entry(name.clone()).or_default();
         positions.retain(|known| known.store != store);

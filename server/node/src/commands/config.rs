@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::cluster::first_start::contradiction;
+use crate::cluster::first_start;
 use crate::commands::config_help;
 use crate::commands::last_line::write_reason;
 use crate::commands::output::{out, write};
 use crate::commands::serve::configured_log_filter;
+use crate::commit::recovery;
 use crate::config::Config;
 use crate::configured::Configured;
 use crate::ignored_settings::ignored_in_environment;
@@ -39,7 +40,11 @@ pub fn check(file: Option<&Path>, json: bool) -> Result<ExitCode, String> {
     let mut warnings = ignored_in_environment();
     let checked = Config::read(file).and_then(|config| {
         let configured = Configured::check(&config, &mut warnings)?;
-        match configured.cluster.and_then(|(membership, _)| contradiction(&config.data, &membership)) {
+        let contradiction = match configured.cluster {
+            Some((membership, _)) => first_start::contradiction(&config.data, &membership),
+            None => recovery::contradiction(&config.data),
+        };
+        match contradiction {
             Some(fault) => Err(fault),
             None => Ok(config),
         }

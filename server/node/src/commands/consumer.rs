@@ -30,6 +30,12 @@ pub fn ls(target: &Target) -> Result<(), String> {
             );
             if at.log != consumer.log {
                 out!("{:<24} is of another log: restart from the state of the store, and store a new offset", "");
+            } else if let Some(oldest) = at.truncated_below {
+                out!(
+                    "{:<24} has records before {oldest} to read, which this node has truncated: read them from another node of the \
+                     cluster, or restart from the state of the store, and store a new offset",
+                    ""
+                );
             }
         }
     }

@@ -174,8 +174,8 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
 
 /// Opens the log in `config.data`, unless it is that of a cluster's member.
 fn open_log(config: &Config) -> Result<Opened, String> {
-    if first_start::has_note(&config.data) {
-        return Err(of_member(&config.data));
+    if let Some(fault) = contradiction(&config.data) {
+        return Err(fault);
     }
     check_log_is_present(&config.data)?;
     let options = LogOptions {
@@ -194,6 +194,11 @@ fn open_log(config: &Config) -> Result<Opened, String> {
         return Err(of_member(&config.data));
     }
     Ok(opened)
+}
+
+/// Returns why a lone node cannot start with this data directory. Changes nothing.
+pub(crate) fn contradiction(data: &Path) -> Option<String> {
+    first_start::has_note(data).then(|| of_member(data))
 }
 
 fn of_member(data: &Path) -> String {

@@ -36,7 +36,8 @@ const CATCH_UP_AGAIN_AFTER: Duration = Duration::from_millis(100);
 pub struct RecordTimes(Mutex<HashMap<(StoreId, Lsn), u64>>);
 
 impl RecordTimes {
-    /// Returns how long ago the first record after `lsn` was committed, milliseconds; 0 if there is none. May read the disk.
+    /// Returns how long ago the first record after `lsn` was committed, milliseconds; 0 if there is none. If it was truncated
+    /// before it was looked up, this is the age of a later one. May read the disk.
     pub(crate) fn age_after(&self, records: &Records, store: StoreId, lsn: Lsn) -> u64 {
         let known = self.0.lock().get(&(store, lsn)).copied();
         let time = known.or_else(|| {
@@ -62,7 +63,9 @@ impl NodeService {
         let (store, lsn) = (offset.store, offset.lsn);
         let head = self.head(store);
         let lag_ms = if lsn < head { self.record_times.age_after(&self.records, store, lsn).max(1) } else { 0 };
-        ConsumerPosition { store, log: offset.log, lsn, head, lag_ms, updated_at_ms: offset.at_ms }
+        let oldest = self.records.oldest(store);
+        let truncated_below = (lsn < head && lsn.next() < oldest).then_some(oldest);
+        ConsumerPosition { store, log: offset.log, lsn, head, lag_ms, truncated_below, updated_at_ms: offset.at_ms }
     }
 
     pub(crate) fn consumers_of(&self, namespace: NamespaceId, name: Option<&str>) -> Vec<ConsumerStatus> {
@@ -346,6 +349,7 @@ impl NodeService {
         };
         metrics.consumer_lag_records.clear();
         metrics.consumer_lag_seconds.clear();
+        metrics.consumer_truncated.clear();
         for offset in self.webhooks.readers.offsets() {
             let position = self.position(&offset);
             let StoreLabel { namespace, store } = label_of(offset.store);
@@ -353,6 +357,7 @@ impl NodeService {
             let lag = position.head.0.saturating_sub(position.lsn.0);
             metrics.consumer_lag_records.get_or_create(&label).set(lag);
             metrics.consumer_lag_seconds.get_or_create(&label).set(position.lag_ms as f64 / 1000.0);
+            metrics.consumer_truncated.get_or_create(&label).set(position.truncated_below.is_some().into());
         }
         metrics.forget_webhooks();
         for held in self.webhooks.readers.webhooks().into_iter().filter(|held| self.is_own(held)) {

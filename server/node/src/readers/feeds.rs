@@ -56,7 +56,8 @@ impl NodeService {
                 let oldest = self.records.oldest(query.store);
                 let ending = ending && next >= head;
                 let log = self.records.log_id();
-                let epoch = epoch_at(next, &records, head, complete);
+                let following = || self.records.epoch_after(query.store, next);
+                let epoch = epoch_at(next, &records, head, complete, following);
                 return Ok(LogPage { log, next, epoch, head, durable_upto: head, oldest, records, ending });
             }
             drop(permit);
@@ -170,13 +171,20 @@ impl StateRows for Rows {
 }
 
 /// Returns an epoch up to which every commit is at `next` or before, given the last records that were read. `complete` is
-/// the last complete epoch of a log that ended at `head`.
-fn epoch_at(next: Lsn, records: &RecordBatch, head: Lsn, complete: Epoch) -> Epoch {
+/// the last complete epoch of a log that ended at `head`; `following` returns the epoch of the record after `next`.
+fn epoch_at(
+    next: Lsn,
+    records: &RecordBatch,
+    head: Lsn,
+    complete: Epoch,
+    following: impl FnOnce() -> Option<Epoch>,
+) -> Epoch {
     if next >= head {
         return complete;
     }
     // Further records of the last one's epoch may follow.
-    records.records.last().map_or(Epoch(0), |last| last.epoch.prev())
+    let last = records.records.last().map(|last| last.epoch);
+    last.or_else(following).map_or(Epoch(0), Epoch::prev)
 }
 
 pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError {
@@ -192,4 +200,19 @@ pub(crate) fn beyond_head(pointer: &str, after: Lsn, head: Lsn) -> ServiceError 
 
 fn failed(error: tokio::task::JoinError) -> ServiceError {
     ServiceError::Unavailable { detail: format!("the read failed: {error}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_without_records_covers_the_epochs_before_the_record_that_follows() {
+        let none = RecordBatch::default();
+        let covered =
+            |next, following: Option<u64>| epoch_at(Lsn(next), &none, Lsn(9), Epoch(40), || following.map(Epoch));
+        assert_eq!(covered(9, None), Epoch(40), "the whole log");
+        assert_eq!(covered(4, Some(30)), Epoch(29));
+        assert_eq!(covered(4, None), Epoch(0), "nothing is known");
+    }
 }

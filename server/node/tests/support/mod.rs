@@ -135,7 +135,11 @@ impl Node {
 
     /// Posts lines of JSON.
     pub fn post_lines(&self, path: &str, lines: &[Value]) -> Response {
-        let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        self.post_text(path, &lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+    }
+
+    /// Posts lines as they are.
+    pub fn post_text(&self, path: &str, body: &str) -> Response {
         let request = self.agent.post(format!("{}{path}", self.url)).header("content-type", "application/x-ndjson");
         read(request.send(body).expect("the node answers")).expect("the node answers")
     }

@@ -30,6 +30,8 @@ pub struct ReaderMetrics {
     pub consumer_lag_records: Family<ConsumerLabel, Level>,
     /// Age of the oldest of them, seconds.
     pub consumer_lag_seconds: Family<ConsumerLabel, Gauge<f64, AtomicU64>>,
+    /// Whether this node has truncated some of them.
+    pub consumer_truncated: Family<ConsumerLabel, Level>,
     /// Records that a webhook has not acknowledged, by store.
     webhook_lag_records: Family<StoreLabel, Level>,
     /// Age of the oldest record that a store's webhook has not acknowledged, seconds.
@@ -52,7 +54,12 @@ impl ReaderMetrics {
             consumer_lag_seconds: registered(
                 registry,
                 "consumer_lag_seconds",
-                "Age of the oldest record that a consumer has not acknowledged",
+                "Age of the oldest record that a consumer has not acknowledged; a lower bound if that was truncated",
+            ),
+            consumer_truncated: registered(
+                registry,
+                "consumer_truncated",
+                "1 if this node has truncated records that a consumer has not acknowledged",
             ),
             webhook_lag_records: registered(
                 registry,

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 from attrs import define as _attrs_define
 from attrs import field as _attrs_field
 
+from ..types import UNSET, Unset
+
 T = TypeVar("T", bound="ConsumerOffset")
 
 
@@ -23,6 +25,10 @@ class ConsumerOffset:
         store (str): The store. Example: kv.
         updated_at_ms (str): When this offset was stored, milliseconds since 1970. In a cluster, storing the same offset
             again does not change it. Example: 1795268000000.
+        truncated_below (str | Unset): Present if the node has truncated records after `lsn`: its log begins at this
+            position, and `lag_ms` is a lower bound. The
+            consumer pulls them from another node of the cluster that has them, or restarts from the store's state (`GET
+            /v1/stores/{store}/state`) and stores the state's position. Example: 131.
     """
 
     head_lsn: str
@@ -32,6 +38,7 @@ class ConsumerOffset:
     lsn: str
     store: str
     updated_at_ms: str
+    truncated_below: str | Unset = UNSET
     additional_properties: dict[str, Any] = _attrs_field(init=False, factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,6 +56,8 @@ class ConsumerOffset:
 
         updated_at_ms = self.updated_at_ms
 
+        truncated_below = self.truncated_below
+
         field_dict: dict[str, Any] = {}
         field_dict.update(self.additional_properties)
         field_dict.update(
@@ -62,6 +71,8 @@ class ConsumerOffset:
                 "updated_at_ms": updated_at_ms,
             }
         )
+        if truncated_below is not UNSET:
+            field_dict["truncated_below"] = truncated_below
 
         return field_dict
 
@@ -82,6 +93,8 @@ class ConsumerOffset:
 
         updated_at_ms = d.pop("updated_at_ms")
 
+        truncated_below = d.pop("truncated_below", UNSET)
+
         consumer_offset = cls(
             head_lsn=head_lsn,
             lag_ms=lag_ms,
@@ -90,6 +103,7 @@ class ConsumerOffset:
             lsn=lsn,
             store=store,
             updated_at_ms=updated_at_ms,
+            truncated_below=truncated_below,
         )
 
         consumer_offset.additional_properties = d

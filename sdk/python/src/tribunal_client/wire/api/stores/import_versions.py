@@ -81,10 +81,11 @@ def sync_detailed(
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten, and a row
-    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
-    0. Embedded stores are refused, because they have no rows but
-    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
-    exist.
+    may occur at most once in a request. The JSON pointer of an error begins with the number of the
+    line, from 0. Embedded
+    stores are refused, because they have no rows but those of their log, and so are stores with
+    `existence` `declared`, whose
+    engines tell which rows exist.
 
     Args:
         store (str):
@@ -118,10 +119,11 @@ def sync(
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten, and a row
-    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
-    0. Embedded stores are refused, because they have no rows but
-    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
-    exist.
+    may occur at most once in a request. The JSON pointer of an error begins with the number of the
+    line, from 0. Embedded
+    stores are refused, because they have no rows but those of their log, and so are stores with
+    `existence` `declared`, whose
+    engines tell which rows exist.
 
     Args:
         store (str):
@@ -150,10 +152,11 @@ async def asyncio_detailed(
 ) -> Response[ImportResult | Problem]:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten, and a row
-    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
-    0. Embedded stores are refused, because they have no rows but
-    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
-    exist.
+    may occur at most once in a request. The JSON pointer of an error begins with the number of the
+    line, from 0. Embedded
+    stores are refused, because they have no rows but those of their log, and so are stores with
+    `existence` `declared`, whose
+    engines tell which rows exist.
 
     Args:
         store (str):
@@ -185,10 +188,11 @@ async def asyncio(
 ) -> ImportResult | Problem | None:
     """Imports versions of existing rows, one `ImportLine` a line: all or none. Known rows are never
     overwritten, and a row
-    may occur once in a request. The JSON pointer of an error begins with the number of the line, from
-    0. Embedded stores are refused, because they have no rows but
-    those of their log, and so are stores with `existence` `declared`, whose engines tell which rows
-    exist.
+    may occur at most once in a request. The JSON pointer of an error begins with the number of the
+    line, from 0. Embedded
+    stores are refused, because they have no rows but those of their log, and so are stores with
+    `existence` `declared`, whose
+    engines tell which rows exist.
 
     Args:
         store (str):
