@@ -26,6 +26,9 @@ pub mod kind {
 }
 
 /// A LogAdaptor.
+///
+/// Return an error rather than panicking: the operator sees its text. The message of a panic is lost with the instance; the
+/// operator sees that the adaptor trapped, and on which record or on which reply of the storage.
 pub trait Adaptor: Plugin {
     /// Returns the kinds of writes that the adaptor can encode with its configuration; must always return the same. The
     /// service rejects commits with other kinds of writes to the store, so that it never commits a record that the storage

@@ -13,10 +13,11 @@ use tribunal_types::{
 use crate::abi;
 use crate::call::{Call, printable};
 use crate::export::{AskWatermark, Begin, Classify, Encode, Export, LastRecord, ReadWatermark, Takes};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::instance_cache::InstanceCache;
 use crate::limits::AdaptorLoad;
 use crate::module::{LoadError, Module, returned};
+use crate::shown_reply::shown;
 use crate::world::{RECORD_IDS, TRACES};
 
 /// Maximum number of commands in one request to a RESP storage: ten times the rows of the largest transaction.
@@ -114,10 +115,11 @@ impl WasmAdaptor {
     /// # Errors
     /// If the adaptor fails, or the reply contains no watermark.
     pub fn read_watermark(&self, reply: &StorageReply) -> Result<Lsn, Fault> {
-        self.run(self.fuel_for(load_of(reply)), |call| {
+        let read = self.run(self.fuel_for(load_of(reply)), |call| {
             let (answer,) = call.call(&self.exports.read_watermark, (reply_of(reply),))?;
             Ok(Lsn(answer.map_err(|text| returned(text, &self.module.engine))?))
-        })
+        });
+        read.map_err(|fault| with_reply(fault, reply))
     }
 
     /// Returns whether the adaptor's storage may keep the record that it has applied last.
@@ -194,7 +196,7 @@ impl WasmAdaptor {
             Ok((abi::Ack::Retry(text),)) => Ack::Retry(cut(text)),
             Ok((abi::Ack::Moved(text),)) => Ack::Moved(cut(text)),
             Ok((abi::Ack::Fatal(text),)) => Ack::Fatal(cut(text)),
-            Err(fault) => Ack::Fatal(format!("the adaptor failed: {fault}")),
+            Err(fault) => Ack::Fatal(format!("the adaptor failed: {}", with_reply(fault, reply))),
         }
     }
 
@@ -246,6 +248,15 @@ fn bytes_of(value: &RespValue) -> usize {
         RespValue::Text(text) => text.len(),
         RespValue::Error(text) => text.len(),
     }
+}
+
+/// Adds the reply that an adaptor trapped on to the fault: a panic's own message is lost with the instance. A returned fault
+/// contains what its author wants to tell.
+fn with_reply(fault: Fault, reply: &StorageReply) -> Fault {
+    if fault.kind == FaultKind::Returned {
+        return fault;
+    }
+    Fault { text: format!("{}; the storage's reply was: {}", fault.text, shown(reply)), ..fault }
 }
 
 /// The columns of a record batch, whose heads and rows are structures.
@@ -408,6 +419,18 @@ fn reply_of(reply: &StorageReply) -> abi::Reply<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_trap_on_a_reply_shows_the_reply() {
+        let reply = StorageReply::Resp(vec![RespValue::Error("ERR odd".into())]);
+        let trap = with_reply(Fault::new(FaultKind::Trap, "it trapped"), &reply);
+        assert_eq!(
+            (trap.kind, trap.text.as_str()),
+            (FaultKind::Trap, "it trapped; the storage's reply was: error ERR odd")
+        );
+        let returned = Fault::new(FaultKind::Returned, "it returned a fault: odd");
+        assert_eq!(with_reply(returned.clone(), &reply), returned, "its author decides what it tells");
+    }
 
     #[test]
     fn a_pipeline_of_too_many_commands_or_arguments_is_rejected() {

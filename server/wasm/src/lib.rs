@@ -28,6 +28,7 @@ mod instance_permits;
 pub mod limits;
 pub mod module;
 pub mod policy;
+mod shown_reply;
 pub mod world;
 
 pub use adaptor::WasmAdaptor;
