@@ -1,10 +1,8 @@
 //! Consumers and webhooks as seen by the HTTP surface: checks before anything is stored, and lag afterwards.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tribunal_core::control::Effect;
 use tribunal_push::{PushActivity, TransportError};
@@ -21,37 +19,13 @@ use crate::readers::consumer_state::Unsaved;
 use crate::readers::feeds::beyond_head;
 use crate::readers::own_webhooks::{OF_ANOTHER_LOG, OwnWebhooks, Replacement};
 use crate::readers::reader_state::ReaderState;
+use crate::readers::record_times::now_ms;
 use crate::service::NodeService;
 use crate::stores::catalog::Records;
 use crate::telemetry::metrics::{ConsumerLabel, StoreLabel};
 
-/// Maximum number of cached record times, so that a lag does not read the log repeatedly.
-const TIMES_MAX: usize = 16_384;
-
 /// How soon a member that has just started retries to catch up with the other nodes.
 const CATCH_UP_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// Commit times of records. A record's time never changes.
-#[derive(Default)]
-pub struct RecordTimes(Mutex<HashMap<(StoreId, Lsn), u64>>);
-
-impl RecordTimes {
-    /// Returns how long ago the first record after `lsn` was committed, milliseconds; 0 if there is none. If it was truncated
-    /// before it was looked up, this is the age of a later one. May read the disk.
-    pub(crate) fn age_after(&self, records: &Records, store: StoreId, lsn: Lsn) -> u64 {
-        let known = self.0.lock().get(&(store, lsn)).copied();
-        let time = known.or_else(|| {
-            let time = tokio::task::block_in_place(|| records.time_after(store, lsn))?;
-            let mut times = self.0.lock();
-            if times.len() >= TIMES_MAX {
-                times.clear();
-            }
-            times.insert((store, lsn), time);
-            Some(time)
-        });
-        time.map_or(0, |time| now_ms().saturating_sub(time))
-    }
-}
 
 /// Returns the first epoch that a reader still needs, of all stores.
 pub fn needed(readers: &ReaderState, records: &Records) -> Option<Epoch> {
@@ -383,10 +357,6 @@ fn unsaved(error: Unsaved) -> ServiceError {
             detail: format!("it is not known whether this change was made: {reason}. Check, and repeat it if not"),
         },
     }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod feeds;
 pub mod image_permits;
 pub(crate) mod own_webhooks;
 pub mod reader_state;
+pub mod record_times;
 pub mod store_locks;
 pub mod webhook_states;
 pub mod webhooks;
