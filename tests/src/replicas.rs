@@ -283,7 +283,7 @@ impl Cluster {
                 self.member(node).all_answered()?;
             }
             Effect::Progress => self.member(node).publish(),
-            Effect::Truncate { below, applied } => self.member(node).note(&(below, applied)),
+            Effect::Truncate { below, applied, at_start: _ } => self.member(node).note(&(below, applied)),
             Effect::Flush(store) => self.member(node).note(&store),
             Effect::LeftOut(store, _) | Effect::OnlyInLog(store, _) => self.member(node).note(&store),
             Effect::SlotFilled(slot) | Effect::SlotFailing(slot, _) => self.member(node).note(&slot),

@@ -80,6 +80,13 @@ impl DiskLog {
         index.groups.spare_before(first_needed)
     }
 
+    /// Returns whether each of these groups was compacted up to this entry, or has ended.
+    #[must_use]
+    pub fn are_compacted(&self, upto: &[(GroupId, u64)]) -> bool {
+        let index = self.shared.index.read();
+        upto.iter().all(|(group, upto)| index.groups.compacted(*group).is_none_or(|compacted| compacted >= *upto))
+    }
+
     pub(crate) fn append_record(&mut self, record: &GroupRecord<'_>) -> Result<(), LogError> {
         let checked = self.shared.index.read().groups.check(record);
         checked.map_err(|reason| LogError::OutOfOrder { what: "the record of a group", reason })?;

@@ -53,6 +53,11 @@ impl Groups {
         }
     }
 
+    /// Returns the last compacted entry of a group; `None` if there is no such group.
+    pub(crate) fn compacted(&self, group: GroupId) -> Option<u64> {
+        self.groups.get(&group).map(|group| group.state.compacted.index)
+    }
+
     pub(crate) fn ids(&self) -> impl Iterator<Item = GroupId> + '_ {
         self.groups.keys().copied()
     }

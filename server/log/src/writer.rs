@@ -1,5 +1,6 @@
 //! The log's only writer.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tribunal_codec::{GroupMark, Mark, encode_control};
@@ -232,6 +233,20 @@ impl DiskLog {
         let limits = Limits { age_ms: quota.age_ms, bytes: quota.bytes };
         let kept = self.shared.index.read().retention.keep_from(limits);
         self.images.covered().map_or(Epoch(0), |covered| covered.min(kept))
+    }
+
+    /// Returns the newest state image's file if another image would let the log be truncated further: it exceeds its size
+    /// with epochs that the older of two images does not include, or of which the caller does not know whether it does.
+    #[must_use]
+    pub fn image_to_follow(&self, is_older_known: bool) -> Option<PathBuf> {
+        let by_size = Limits { age_ms: u64::MAX / 2, bytes: self.limits.bytes };
+        let (kept, oldest) = {
+            let index = self.shared.index.read();
+            (index.retention.keep_from(by_size), index.oldest)
+        };
+        let covered = self.images.covered().filter(|_| is_older_known).unwrap_or_default();
+        let (_, path) = self.images.newest().filter(|_| kept > oldest && covered < kept)?;
+        Some(path)
     }
 
     fn mark(&self) -> Mark {

@@ -391,6 +391,7 @@ impl Base<'_> {
     ) -> Result<JoinHandle<()>, String> {
         let (readers, records) = (outlets.readers.clone(), self.records.clone());
         let (pushes, awaited) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
+        let disk = DataDisk::new(&self.config.data);
         let context = LogThreadContext {
             queue,
             events: self.messages.clone(),
@@ -401,6 +402,7 @@ impl Base<'_> {
             flush: Box::new(move |store| pushes.flush(store)),
             truncation: outlets.pushes.truncation(),
             awaited: Box::new(move || awaited.awaited()),
+            has_room: Box::new(move |bytes| disk.has_room(bytes)),
         };
         spawn("log", move || log_thread::run(&jobs, &context))
     }

@@ -86,6 +86,13 @@ impl DataDisk {
         reason(self.last_free.load(Ordering::Relaxed), WRITE_BYTES_MIN)
     }
 
+    /// Returns whether this many bytes may be written, after which there is still enough space for commits; true if the
+    /// file system returns none.
+    #[must_use]
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.space().is_none_or(|space| space.free >= bytes.saturating_add(WRITE_BYTES_MIN))
+    }
+
     /// Returns the free and total bytes; `None` if the file system returns none.
     #[must_use]
     pub fn space(&self) -> Option<Space> {

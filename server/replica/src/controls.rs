@@ -68,7 +68,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.visibility.track(*store, Delivery::Detached, Lsn(0));
                 // The part of the log that the push held back may now be dropped.
                 let applied = self.applied();
-                self.effects.push_back(Effect::Truncate { below: self.image_at, applied });
+                self.effects.push_back(Effect::Truncate { below: self.image_at, applied, at_start: false });
             }
             ControlEffect::BoundsSet(bounds) => {
                 if self.resolver.set_bounds(*bounds) {

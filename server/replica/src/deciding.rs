@@ -93,7 +93,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Applies a control entry or resolves an epoch, whichever is next. Returns whether there may be more.
     pub(crate) fn advance(&mut self) -> bool {
-        if core::mem::take(&mut self.image_due) {
+        if self.image_due && self.resolver.last() > self.newest_image {
+            self.image_due = false;
             self.begin_image();
         }
         if !self.folded {

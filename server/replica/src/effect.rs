@@ -54,6 +54,8 @@ pub enum Effect<W: Waiters> {
         below: Epoch,
         /// But only as far as these stores have applied them.
         applied: Vec<(StoreId, Epoch)>,
+        /// Whether this is the truncation that follows a start.
+        at_start: bool,
     },
     /// Flush an embedded store.
     Flush(StoreId),

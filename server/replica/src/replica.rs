@@ -34,7 +34,7 @@ use crate::leading::Leading;
 use crate::pace::Pace;
 use crate::policy_runner::PolicyRunner;
 use crate::stall::Stalls;
-use crate::store_watch::StoreWatches;
+use crate::store_watch::{StartTruncation, StoreWatches};
 use crate::watchers::Watchers;
 
 /// Settings of when a replica acts; they never affect its decisions.
@@ -171,12 +171,16 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) idle: IdleSeal,
     pub(crate) image_bytes: u64,
     pub(crate) image_at: Epoch,
-    /// Whether an image begins once the effects of the last epoch are carried out.
+    /// The epoch of the newest image; 0 if epochs were replayed after it at the start.
+    pub(crate) newest_image: Epoch,
+    /// Whether an image begins once the effects of the last epoch are carried out: of the next one, if that image would be
+    /// the newest one again.
     pub(crate) image_due: bool,
     /// Whether deciding is suspended because the node lacks the code for it.
     pub(crate) waits_for_code: bool,
     pub(crate) image: Option<ImageCapture>,
     pub(crate) watches: StoreWatches,
+    pub(crate) start_truncation: StartTruncation,
     pub(crate) stopping: Stopping,
 }
 
@@ -190,11 +194,12 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         batcher.share_epoch(epochs.members());
         batcher.limit_bytes(start.settings.batch_bytes_max);
         let image_bytes = replayed * start.settings.epoch_bytes;
+        let newest_image = if replayed == 0 { resolver.last() } else { Epoch(0) };
         let mut watches = StoreWatches::default();
         let stores = replicated.stores().stores();
         let from = epochs.last_complete();
         stores.for_each(|store| watches.start(store.spec.id, resolver.head_lsn(store.spec.id), from, now.monotonic));
-        Replica {
+        let mut replica = Replica {
             group,
             controls: ControlQueue::new(control, run),
             image_at: resolver.last(),
@@ -232,12 +237,18 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             imports: VecDeque::new(),
             idle: IdleSeal::new(now.monotonic),
             image_bytes,
+            newest_image,
             image_due: false,
             waits_for_code: false,
             image: None,
             watches,
+            start_truncation: StartTruncation::Waits,
             stopping: Stopping::No,
-        }
+        };
+        // A node without pushes gets no report.
+        let are_known = replica.are_stores_known();
+        replica.start_truncation.reported(are_known);
+        replica
     }
 
     /// Processes an event. All its effects must be taken with [`Replica::poll`] before the next event, or at least
@@ -315,6 +326,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.seal_if_due();
                 self.seal_idle_if_due();
                 self.seal_for_others();
+                self.truncate_after_start();
             }
             Event::TakeImage => self.image_due |= self.image.is_none(),
             Event::CopyImage => self.copy_image(),
@@ -330,7 +342,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
     /// Returns the duration after which a [`Event::Tick`] has an effect without any other event; `None` if never.
     #[must_use]
     pub fn wake_in(&self, now: Now) -> Option<Duration> {
-        if self.image.is_some() {
+        if self.image.is_some() || self.start_truncation == StartTruncation::Due {
             return Some(Duration::ZERO);
         }
         let opened = self.opened_at.filter(|_| self.writing < self.settings.in_flight_max && self.may_propose());

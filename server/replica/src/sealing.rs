@@ -169,7 +169,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let Some(image) = &mut self.image else { return };
         if let Some(taken) = image.copy(&mut self.resolver) {
             self.image = None;
-            self.image_at = taken.epoch();
+            (self.image_at, self.newest_image) = (taken.epoch(), taken.epoch());
             let last = self.stopping == Stopping::Done;
             self.effects.push_back(Effect::Image { image: Box::new(taken), applied: self.applied(), last });
         }

@@ -15,7 +15,7 @@ use crate::effect::Effect;
 use crate::event::{PushReport, StorageAt, Waiters};
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
-use crate::store_watch::{AfterFlush, delivery};
+use crate::store_watch::{AfterFlush, StartTruncation, delivery};
 
 /// Progress of one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             self.watches.stopped(store);
         }
         self.effects.push_back(Effect::Progress);
+        let are_known = self.start_truncation == StartTruncation::Waits && self.are_stores_known();
+        self.start_truncation.reported(are_known);
     }
 
     /// Processes another member's report of the storages it pushes to, except storages that another node pushes to by
@@ -93,6 +95,23 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
         }
         self.effects.push_back(Effect::Progress);
+        let are_known = self.start_truncation == StartTruncation::Waits && self.are_stores_known();
+        self.start_truncation.reported(are_known);
+    }
+
+    /// Returns whether the positions of all stores that the log waits for are known.
+    pub(crate) fn are_stores_known(&self) -> bool {
+        let mut pushed = self.replicated.stores().stores().filter(|store| store.detached.is_none());
+        pushed.all(|store| store.spec.adaptor.is_none() || self.watches.is_known(store.spec.id))
+    }
+
+    /// Truncates the log once after a start: its limits may be lower than before, and without commits, which a full disk
+    /// prevents, no image would lead to a truncation.
+    pub(crate) fn truncate_after_start(&mut self) {
+        if self.start_truncation.take() {
+            let applied = self.applied();
+            self.effects.push_back(Effect::Truncate { below: self.image_at, applied, at_start: true });
+        }
     }
 
     /// Returns the positions that the storages `node` (this node) pushes to have reported here, and those of its copies
@@ -116,7 +135,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         let effect = match AfterFlush::of(before, self.visibility.applied(store), self.image_at) {
             AfterFlush::Nothing => return,
             AfterFlush::Flush => Effect::Flush(store),
-            AfterFlush::Truncate => Effect::Truncate { below: self.image_at, applied: self.applied() },
+            AfterFlush::Truncate => Effect::Truncate { below: self.image_at, applied: self.applied(), at_start: false },
         };
         self.effects.push_back(effect);
     }

@@ -20,6 +20,13 @@ impl ImageCursors {
         ImageCursors { older: GroupCursors::new(), newest }
     }
 
+    /// Returns whether entries may be compacted that the older image includes: a member that has started with one image knows
+    /// that of the older one only once it has stored another.
+    #[must_use]
+    pub fn is_older_known(&self) -> bool {
+        self.newest.is_empty() || !self.older.is_empty()
+    }
+
     /// Records that a newer image is durable.
     pub fn stored(&mut self, newest: GroupCursors) {
         self.older = std::mem::replace(&mut self.newest, newest);
@@ -53,6 +60,7 @@ mod tests {
         let spare = BTreeMap::from([(group(1), 50), (group(2), 50), (group(3), 50)]);
         let mut images = ImageCursors::new(cursors(&[20, 0]));
         assert_eq!(images.compactable(&spare), [], "there is one image only");
+        assert!(!images.is_older_known() && ImageCursors::default().is_older_known(), "a lone node has no groups");
         images.stored(cursors(&[70, 70, 70]));
         assert_eq!(images.compactable(&spare), [(group(1), 20)]);
         images.stored(cursors(&[90, 90, 90]));

@@ -39,9 +39,8 @@ pub enum Job {
         below: Epoch,
         /// But only as far as these stores have applied.
         applied: Vec<(StoreId, Epoch)>,
-        /// Whether to have lagging embedded stores flush, and report stores that exceed their quota. Once per image is
-        /// enough.
-        ask_stores: bool,
+        /// Why now.
+        occasion: Occasion,
     },
     /// Have an embedded store flush its rows.
     Flush(StoreId),
@@ -49,6 +48,18 @@ pub enum Job {
     MarkIsDue,
     /// Finish and end.
     Stop,
+}
+
+/// Why the log is truncated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// The node has started. If the log is too large, and only a new state image would let it shrink, one is requested.
+    Start,
+    /// A state image was stored. Lagging embedded stores are to flush, and stores that exceed their quota are reported:
+    /// once per image is enough.
+    Image,
+    /// A store no longer holds the log back, or the Raft groups were compacted.
+    Stores,
 }
 
 /// The Raft groups' records of one round.

@@ -14,10 +14,10 @@ use tribunal_codec::GroupCursors;
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
 use tribunal_member::image_of;
 use tribunal_replica::CapturedImage;
-use tribunal_types::{Epoch, StoreId};
+use tribunal_types::{Epoch, GroupId, StoreId};
 
 use crate::commit::image_cursors::ImageCursors;
-use crate::commit::log_job::Job;
+use crate::commit::log_job::{Job, Occasion};
 use crate::commit::log_queue::{LogJobs, LogQueue, LogWriter};
 use crate::commit::message::Message;
 
@@ -43,6 +43,8 @@ pub struct LogThreadContext {
     /// Returns the open embedded stores that the log waits for, each with the first epoch that its disk lacks. Reports
     /// from before a store was opened do not count.
     pub awaited: Box<dyn Fn() -> Vec<(StoreId, Epoch)> + Send>,
+    /// Returns whether the disk has room for this many bytes more, besides what the node needs to continue.
+    pub has_room: Box<dyn Fn(u64) -> bool + Send>,
 }
 
 /// Reports a panic of the log thread to the sequencer: nothing would ever become durable again.
@@ -90,12 +92,22 @@ struct Images {
     /// The thread that is writing one.
     writing: Option<JoinHandle<()>>,
     cursors: ImageCursors,
+    /// A truncation that is repeated once Raft groups are compacted.
+    compacting: Option<Compacting>,
+}
+
+/// Raft groups that are being compacted, so that the log can be truncated.
+struct Compacting {
+    /// Each group's last entry that is not needed any longer.
+    upto: Vec<(GroupId, u64)>,
+    below: Epoch,
+    applied: Vec<(StoreId, Epoch)>,
 }
 
 /// Runs the log thread until it is stopped or durability is in doubt.
 pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
     let _report = ReportPanic(&context.events);
-    let mut images = Images { writing: None, cursors: ImageCursors::new(context.image.clone()) };
+    let mut images = Images { writing: None, cursors: ImageCursors::new(context.image.clone()), compacting: None };
     let mut mark_is_due = false;
     let mut due = DueSync::default();
     loop {
@@ -121,7 +133,10 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
             due.note(round.sync);
         }
         let done = match job {
-            None => writer.write(mark_if_quiet),
+            None => writer.write(|writer| {
+                mark_if_quiet(writer)?;
+                truncate_compacted(writer, &mut images, context)
+            }),
             Some(Job::Stop) => {
                 join(images.writing.take());
                 writer.write(|writer| writer.log.sync().and_then(|()| writer.log.idle_mark()))
@@ -182,17 +197,11 @@ fn carry_out(
             images.writing = store_image(writer.log.image_writer(), image, groups, applied, context.queue.clone());
         }
         Job::ImageStored(groups) => images.cursors.stored(groups),
-        Job::Truncate { below, applied, ask_stores } => {
-            if ask_stores {
+        Job::Truncate { below, applied, occasion } => {
+            if occasion == Occasion::Image {
                 ask_lagging(&writer.log, below, &applied, context);
             }
-            match truncate(&mut writer.log, below, &applied, images, context) {
-                Err(error @ (LogError::Io { .. } | LogError::Damaged { .. })) => {
-                    // Nothing was removed. A damaged old part concerns only those who read it.
-                    tracing::error!(%error, "the log was not truncated; retrying with the next image");
-                }
-                done => return done,
-            }
+            return try_truncate(&mut writer.log, below, applied, occasion, images, context);
         }
         Job::Flush(store) => (context.flush)(store),
         // These jobs only wake the thread.
@@ -225,29 +234,87 @@ fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], contex
     applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
 }
 
+/// Requests a state image if only that lets the log shrink to its size, and the disk has room for one.
+fn request_image(log: &DiskLog, images: &Images, context: &LogThreadContext) {
+    let Some(newest) = log.image_to_follow(images.cursors.is_older_known()) else { return };
+    let bytes = std::fs::metadata(&newest).map_or(u64::MAX, |file| file.len());
+    if (context.has_room)(bytes.saturating_mul(2)) {
+        tracing::info!(
+            "the log is larger than `log.retention_bytes`: it is truncated after another state image, which follows a commit"
+        );
+        let _ = context.events.send(Message::TakeImage);
+    } else {
+        tracing::warn!(
+            image_mib = bytes >> 20,
+            "the log is larger than `log.retention_bytes`, but can only be truncated after another state image, for which the disk \
+             has no room: free space for twice its size"
+        );
+    }
+}
+
+/// Truncates the log once more if the Raft groups were compacted since an image. Called while the log is quiet; otherwise the
+/// next image truncates it.
+fn truncate_compacted(writer: &mut LogWriter, images: &mut Images, context: &LogThreadContext) -> Result<(), LogError> {
+    match images.compacting.take_if(|compacting| writer.log.are_compacted(&compacting.upto)) {
+        Some(Compacting { below, applied, .. }) => {
+            try_truncate(&mut writer.log, below, applied, Occasion::Stores, images, context)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Truncates the log; only if its durability is in doubt, it fails.
+fn try_truncate(
+    log: &mut DiskLog,
+    below: Epoch,
+    applied: Vec<(StoreId, Epoch)>,
+    occasion: Occasion,
+    images: &mut Images,
+    context: &LogThreadContext,
+) -> Result<(), LogError> {
+    match truncate(log, below, applied, occasion, images, context) {
+        Err(error @ (LogError::Io { .. } | LogError::Damaged { .. })) => {
+            // Nothing was removed. A damaged old part concerns only those who read it.
+            tracing::error!(%error, "the log was not truncated; retrying with the next image");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
 /// Drops epochs that every store has applied. A member's log shrinks with its Raft groups' compaction: they are
-/// notified here of their new bound, and the next image drops the entries.
+/// notified here of their new bound. After an image, the entries are dropped once the groups are compacted and the log is
+/// quiet, otherwise with the next image.
 fn truncate(
     log: &mut DiskLog,
     below: Epoch,
-    applied: &[(StoreId, Epoch)],
-    images: &Images,
+    applied: Vec<(StoreId, Epoch)>,
+    occasion: Occasion,
+    images: &mut Images,
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
     let Some(_no_store_is_opening) = context.truncation.try_lock() else {
         // The next image retries.
         return Ok(());
     };
-    let awaited = (context.awaited)();
-    let stores = needed_by_each(applied, &awaited).map(|(_, needed)| needed).fold(below, Epoch::min);
+    let (image, awaited) = (below, (context.awaited)());
+    let stores = needed_by_each(&applied, &awaited).map(|(_, needed)| needed).fold(below, Epoch::min);
     // A consumer's offset retains the log beyond its age, but not beyond its size.
     let readers = (context.needed)().map_or(stores, |needed| needed.max(log.held_back_below(context.readers_quota)));
     let below = stores.min(readers);
     let compactable = images.cursors.compactable(&log.spare_group_entries(below));
     if !compactable.is_empty() {
-        let _ = context.events.send(Message::Compact(compactable));
+        let _ = context.events.send(Message::Compact(compactable.clone()));
     }
-    log.truncate(below)
+    if occasion == Occasion::Image {
+        images.compacting =
+            (!compactable.is_empty()).then_some(Compacting { upto: compactable, below: image, applied });
+    }
+    log.truncate(below)?;
+    if occasion == Occasion::Start {
+        request_image(log, images, context);
+    }
+    Ok(())
 }
 
 /// Returns the stores that the log waits for, each with an epoch below which it needs nothing. Entries in `applied` may
@@ -276,7 +343,7 @@ fn store_image(
         match writer.write(&image) {
             Ok(()) => {
                 queue.send(Job::ImageStored(groups));
-                queue.send(Job::Truncate { below: image.epoch, applied, ask_stores: true });
+                queue.send(Job::Truncate { below: image.epoch, applied, occasion: Occasion::Image });
             }
             // The log is complete without the image; only a restart takes longer, and nothing is truncated.
             Err(error) => tracing::error!(%error, epoch = image.epoch.0, "no state image was written"),
@@ -335,6 +402,7 @@ mod tests {
             flush: Box::new(move |store: StoreId| noted.lock().push(store.0)),
             truncation: Arc::default(),
             awaited: Box::new(Vec::new),
+            has_room: Box::new(|_| true),
         };
         Parts { queue, jobs, context, group: opened.recovered.group, told }
     }
@@ -346,8 +414,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let Parts { queue, jobs, context, told, .. } = parts(dir.path());
         let applied = || vec![(StoreId(1), Epoch(3)), (StoreId(2), Epoch(7)), (StoreId(3), Epoch(4))];
-        let truncate = |ask_stores| Job::Truncate { below: Epoch(5), applied: applied(), ask_stores };
-        for job in [truncate(false), truncate(true), truncate(false), Job::Flush(StoreId(2)), Job::Stop] {
+        let truncate = |occasion| Job::Truncate { below: Epoch(5), applied: applied(), occasion };
+        for job in [
+            truncate(Occasion::Stores),
+            truncate(Occasion::Image),
+            truncate(Occasion::Stores),
+            Job::Flush(StoreId(2)),
+            Job::Stop,
+        ] {
             queue.send(job);
         }
         run(&jobs, &context);
@@ -388,7 +462,7 @@ mod tests {
         });
         let truncation = Arc::clone(&context.truncation);
         let begins = truncation.lock();
-        let truncate = || Job::Truncate { below: Epoch(5), applied: Vec::new(), ask_stores: false };
+        let truncate = || Job::Truncate { below: Epoch(5), applied: Vec::new(), occasion: Occasion::Stores };
         queue.send(truncate());
         queue.send(Job::Stop);
         run(&jobs, &context);

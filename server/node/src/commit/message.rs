@@ -65,7 +65,8 @@ pub enum Message {
         /// The store's name.
         store: String,
     },
-    /// Another node has copied the newest state image of this one, and needs a newer one.
+    /// Take a state image that is newer than the last one: another node has copied that one and needs a newer one, or the
+    /// log cannot be truncated without it.
     TakeImage,
     /// The logs of these Raft groups may be compacted up to these entries.
     Compact(Vec<(GroupId, u64)>),

@@ -12,7 +12,7 @@ use super::{Sequencer, without_epoch};
 use crate::cluster::recovery::cannot_go_on;
 use crate::cluster::state_copy::Lacks;
 use crate::commit::epoch_cache::{ResolvedEpoch, Timing};
-use crate::commit::log_job::{GroupWrite, Job};
+use crate::commit::log_job::{GroupWrite, Job, Occasion};
 use crate::commit::replies::Answered;
 use crate::commit::waiters::{Channels, ItemWaiter};
 use crate::commit::waiting_bytes::Releases;
@@ -79,8 +79,9 @@ impl Sequencer {
                 self.publish_epoch();
                 self.shared.progress.wake();
             }
-            Effect::Truncate { below, applied } => {
-                self.log.send(Job::Truncate { below, applied, ask_stores: false });
+            Effect::Truncate { below, applied, at_start } => {
+                let occasion = if at_start { Occasion::Start } else { Occasion::Stores };
+                self.log.send(Job::Truncate { below, applied, occasion });
             }
             Effect::Flush(store) => self.log.send(Job::Flush(store)),
             Effect::LeftOut(store, reason) => {
