@@ -207,6 +207,9 @@ impl Client {
         rows: &[RowRead<'_>],
         options: ReadOptions,
     ) -> Result<RowReads, Error> {
+        if rows.is_empty() {
+            return Ok(RowReads { applied: Epoch(0), session: None, rows: Vec::new() });
+        }
         let answer = self.rows_answer(store, rows, options).await?;
         let found = answer.rows.unwrap_or_default();
         let states = found.into_iter().zip(rows).map(|(found, asked)| state_of(found, asked.key));

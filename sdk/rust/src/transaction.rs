@@ -36,6 +36,8 @@ pub struct Transaction {
     first_attempt_ms: Option<u64>,
     session: Option<String>,
     snapshots: BTreeMap<String, String>,
+    /// Whether Begin has named stores: the commit would be refused for any other one.
+    has_named_stores: bool,
     /// Positions of the stores' logs at Begin, and the log that they belong to.
     lsns: BTreeMap<String, String>,
     log: Option<String>,
@@ -84,6 +86,7 @@ impl Transaction {
             first_attempt_ms: None,
             session: None,
             snapshots: BTreeMap::new(),
+            has_named_stores: false,
             lsns: BTreeMap::new(),
             log: None,
             stores: Vec::new(),
@@ -98,6 +101,7 @@ impl Transaction {
     pub(crate) fn begun(mut self, begun: tribunal_api::BeginResponse) -> Self {
         self.id = begun.txn_id;
         self.snapshots = begun.snapshots;
+        self.has_named_stores = !self.snapshots.is_empty();
         (self.lsns, self.log) = (begun.lsn.unwrap_or_default(), begun.log);
         self.epoch = Some(begun.epoch);
         self.session = Some(begun.session);
@@ -177,6 +181,7 @@ impl Transaction {
     /// # Errors
     /// See [`Error`].
     pub async fn get(&mut self, store: &str, key: impl AsRef<[u8]>) -> Result<Option<Row>, Error> {
+        self.must_be_named(store)?;
         let name = self.name(store, key.as_ref());
         let own = self.writes.get(&name).cloned();
         if let Some(PendingWrite {
@@ -218,6 +223,7 @@ impl Transaction {
     /// # Errors
     /// See [`Error`].
     pub async fn get_many<K: AsRef<[u8]>>(&mut self, store: &str, keys: &[K]) -> Result<Vec<Option<Row>>, Error> {
+        self.must_be_named(store)?;
         let names: Vec<RowName> = keys.iter().map(|key| self.name(store, key.as_ref())).collect();
         let known = |name: &RowName| {
             let seen = self.reads.get(name).is_some_and(|seen| seen.value.is_some() || seen.version.is_none());
@@ -268,6 +274,7 @@ impl Transaction {
         end: impl AsRef<[u8]>,
         limit: usize,
     ) -> Result<Vec<Row>, Error> {
+        self.must_be_named(store)?;
         let (first, end) = (start.as_ref(), end.as_ref());
         let ahead = self.fetched_ranges.remove(&(store.to_owned(), KeyRange::new(first, end, limit)));
         let mut page = match ahead {
@@ -553,7 +560,20 @@ impl Transaction {
         self.merge(store, key, PendingWrite { op, value, or: None })
     }
 
+    /// Refuses a store that Begin did not name.
+    fn must_be_named(&self, store: &str) -> Result<(), Error> {
+        if !self.has_named_stores || self.snapshots.contains_key(store) {
+            return Ok(());
+        }
+        let named: Vec<_> = self.snapshots.keys().map(|name| format!("`{name}`")).collect();
+        let named = named.join(", ");
+        Err(Error::misuse(format!(
+            "store_not_named: Begin did not name store `{store}`, only {named}: name all that are used"
+        )))
+    }
+
     fn merge(&mut self, store: &str, key: &[u8], next: PendingWrite) -> Result<(), Error> {
+        self.must_be_named(store)?;
         let name = self.name(store, key);
         let mut row = match self.writes.entry(name) {
             Entry::Vacant(first) => {

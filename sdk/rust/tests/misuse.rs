@@ -139,3 +139,27 @@ async fn a_read_has_the_timeout_as_a_whole() {
     let Err(Error::Unavailable { text, .. }) = &ended else { panic!("{ended:?}") };
     assert!(urls.iter().all(|url| text.contains(url)), "each endpoint is described: {text}");
 }
+
+#[tokio::test]
+async fn a_store_that_begin_did_not_name_is_a_misuse_and_a_read_of_no_rows_sends_nothing() {
+    let begun = r#"{"txn_id":"0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a","snapshots":{"kv":"7"},"epoch":"8","expires_at":"2026-01-01T00:00:00Z","session":"s"}"#;
+    let response = format!(
+        "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{begun}",
+        begun.len()
+    );
+    let (address, connections) = answering(response.leak().as_bytes()).await;
+    let client = Client::new(&format!("http://{address}")).expect("a URL");
+    let none = client.read_rows("kv", &[]).await.expect("nothing to read");
+    assert_eq!((none.rows.len(), connections.load(Ordering::Relaxed)), (0, 0));
+    let mut txn = client.begin(BeginOptions::stores(["kv"])).await.expect("begun");
+    txn.put("kv", "a", &1).expect("a value");
+    for text in [
+        misuse_of(txn.put("other", "a", &1)),
+        misuse_of(txn.add("other", "a", 1)),
+        misuse_of(txn.get("other", "a").await),
+        misuse_of(txn.get_many("other", &["a"]).await),
+        misuse_of(txn.scan("other", "", "", 1).await),
+    ] {
+        assert!(text.starts_with("store_not_named: Begin did not name store `other`, only `kv`"), "{text}");
+    }
+}
