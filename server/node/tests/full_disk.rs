@@ -133,9 +133,9 @@ fn a_disk_that_runs_full_is_logged_although_nobody_asks() {
         log.lines().any(|line| parts.iter().all(|part| line.contains(part))).then_some(())
     };
     disk.resize(100);
-    support::eventually("why it is not ready", || line_with(["the node is not ready", "free some space"]));
+    support::eventually("why it is not ready", || line_with(["unready_log: the node is not ready", "free some space"]));
     disk.resize(200);
-    support::eventually("that it is ready again", || line_with(["INFO", "the node is ready"]));
+    support::eventually("that it is ready again", || line_with(["INFO", "unready_log: the node is ready"]));
     assert!(node.stop().success());
 }
 
