@@ -2655,7 +2655,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out; `existence_omitted`: the same of `existence` of a `declared` store; `existence_fixed`: the store has records or rows, so its `existence` cannot be changed */
+            /** @description Unknown adaptor, or the change is not possible; `adaptor_omitted`: the store has an adaptor, and the declaration has neither `adaptor` nor `log_only`; `multi_version_omitted`: the store has `multi_version`, and the declaration leaves it out; `existence_omitted`: the same of `existence` of a `declared` store; `existence_fixed`: the store has records or rows, so its `existence` cannot be changed; `storage_in_use`: another store fills the storage */
             422: {
                 headers: {
                     [name: string]: unknown;
@@ -3093,7 +3093,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The store is neither detached nor has its push stopped, or the log does not continue from the position of its storage */
+            /** @description The store is neither detached nor has its push stopped, or the log does not continue from the position of its storage; `storage_in_use`: another store fills it */
             422: {
                 headers: {
                     [name: string]: unknown;
