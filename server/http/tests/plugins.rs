@@ -97,7 +97,7 @@ async fn activations_name_slot_version_epoch_and_configuration() {
     assert_eq!(removed["replaces"], later);
     let removed =
         client.post("/v1/admin/plugins/known/deactivate", r#"{"slot": "rule", "at_epoch": "8"}"#).await.json();
-    assert_eq!((&removed["by"], &removed["from_epoch"]), (&json!("activate"), &json!("8")));
+    assert_eq!((&removed["by"], &removed["from_epoch"]), (&json!("deactivate"), &json!("8")));
     assert!(body.get("replaces").is_none(), "absent, not null");
     assert_eq!(client.post("/v1/admin/plugins/unknown/activate", "{}").await.status, 404);
     for (path, body, code, pointer) in [

@@ -98,7 +98,7 @@ impl PluginApi for FakeNode {
         let empties = matches!(slot, Some(PluginSlot::Adaptor(_)));
         let replaces = Replaced { control: ControlIndex(4), name: "later".into(), digest: [3; 32], from: Epoch(70) };
         let request = Activate { name, slot, from, who, ..Activate::default() };
-        Box::pin(ready(Ok(Activation { empties, replaces: Some(replaces), ..activation(request) })))
+        Box::pin(ready(Ok(Activation { by: "deactivate", empties, replaces: Some(replaces), ..activation(request) })))
     }
 
     fn delete(&self, _name: String, digest: Option<PluginDigest>) -> ServiceFuture<'_, Vec<PluginDigest>> {
