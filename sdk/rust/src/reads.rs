@@ -189,7 +189,8 @@ impl Client {
 
     /// Reads rows of an embedded store outside any transaction: at most 10,000 rows, with at most 8 MiB of values in
     /// total. They include every commit that its node acknowledged before the call. While requests of other reads are
-    /// in flight, the read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions).
+    /// in flight, the read may be queued and share a request; see [`ClientOptions::coalesce`](crate::ClientOptions). A read
+    /// of no rows sends nothing, and its `applied` is 0.
     ///
     /// # Errors
     /// See [`Error`].
