@@ -246,8 +246,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             stopping: Stopping::No,
         };
         // A node without pushes gets no report.
-        let are_known = replica.are_stores_known();
-        replica.start_truncation.reported(are_known);
+        replica.note_whether_stores_are_known();
         replica
     }
 

@@ -61,24 +61,6 @@ pub(crate) enum StartTruncation {
     Done,
 }
 
-impl StartTruncation {
-    /// Notes that stores have reported their positions.
-    pub(crate) fn reported(&mut self, are_all_known: bool) {
-        if *self == StartTruncation::Waits && are_all_known {
-            *self = StartTruncation::Due;
-        }
-    }
-
-    /// Returns whether it is due; it is done then.
-    pub(crate) fn take(&mut self) -> bool {
-        let is_due = *self == StartTruncation::Due;
-        if is_due {
-            *self = StartTruncation::Done;
-        }
-        is_due
-    }
-}
-
 /// The consequence of an embedded store's flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterFlush {

@@ -69,8 +69,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             self.watches.stopped(store);
         }
         self.effects.push_back(Effect::Progress);
-        let are_known = self.start_truncation == StartTruncation::Waits && self.are_stores_known();
-        self.start_truncation.reported(are_known);
+        self.note_whether_stores_are_known();
     }
 
     /// Processes another member's report of the storages it pushes to, except storages that another node pushes to by
@@ -95,20 +94,25 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             }
         }
         self.effects.push_back(Effect::Progress);
-        let are_known = self.start_truncation == StartTruncation::Waits && self.are_stores_known();
-        self.start_truncation.reported(are_known);
+        self.note_whether_stores_are_known();
     }
 
-    /// Returns whether the positions of all stores that the log waits for are known.
-    pub(crate) fn are_stores_known(&self) -> bool {
+    /// Makes the truncation that follows a start due once the positions of all stores that the log waits for are known.
+    pub(crate) fn note_whether_stores_are_known(&mut self) {
+        if self.start_truncation != StartTruncation::Waits {
+            return;
+        }
         let mut pushed = self.replicated.stores().stores().filter(|store| store.detached.is_none());
-        pushed.all(|store| store.spec.adaptor.is_none() || self.watches.is_known(store.spec.id))
+        if pushed.all(|store| store.spec.adaptor.is_none() || self.watches.is_known(store.spec.id)) {
+            self.start_truncation = StartTruncation::Due;
+        }
     }
 
     /// Truncates the log once after a start: its limits may be lower than before, and without commits, which a full disk
     /// prevents, no image would lead to a truncation.
     pub(crate) fn truncate_after_start(&mut self) {
-        if self.start_truncation.take() {
+        if self.start_truncation == StartTruncation::Due {
+            self.start_truncation = StartTruncation::Done;
             let applied = self.applied();
             self.effects.push_back(Effect::Truncate { below: self.image_at, applied, at_start: true });
         }

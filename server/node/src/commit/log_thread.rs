@@ -201,7 +201,7 @@ fn carry_out(
             if occasion == Occasion::Image {
                 ask_lagging(&writer.log, below, &applied, context);
             }
-            return try_truncate(&mut writer.log, below, applied, occasion, images, context);
+            return without_doubt(truncate(&mut writer.log, below, applied, occasion, images, context));
         }
         Job::Flush(store) => (context.flush)(store),
         // These jobs only wake the thread.
@@ -240,7 +240,7 @@ fn request_image(log: &DiskLog, images: &Images, context: &LogThreadContext) {
     let bytes = std::fs::metadata(&newest).map_or(u64::MAX, |file| file.len());
     if (context.has_room)(bytes.saturating_mul(2)) {
         tracing::info!(
-            "the log is larger than `log.retention_bytes`: it is truncated after another state image, which follows a commit"
+            "the log is larger than `log.retention_bytes`: the next state image, after the next commit, lets it be truncated"
         );
         let _ = context.events.send(Message::TakeImage);
     } else {
@@ -257,22 +257,15 @@ fn request_image(log: &DiskLog, images: &Images, context: &LogThreadContext) {
 fn truncate_compacted(writer: &mut LogWriter, images: &mut Images, context: &LogThreadContext) -> Result<(), LogError> {
     match images.compacting.take_if(|compacting| writer.log.are_compacted(&compacting.upto)) {
         Some(Compacting { below, applied, .. }) => {
-            try_truncate(&mut writer.log, below, applied, Occasion::Stores, images, context)
+            without_doubt(truncate(&mut writer.log, below, applied, Occasion::Stores, images, context))
         }
         None => Ok(()),
     }
 }
 
-/// Truncates the log; only if its durability is in doubt, it fails.
-fn try_truncate(
-    log: &mut DiskLog,
-    below: Epoch,
-    applied: Vec<(StoreId, Epoch)>,
-    occasion: Occasion,
-    images: &mut Images,
-    context: &LogThreadContext,
-) -> Result<(), LogError> {
-    match truncate(log, below, applied, occasion, images, context) {
+/// Passes over a failure to truncate the log, unless it puts durability in doubt.
+fn without_doubt(truncated: Result<(), LogError>) -> Result<(), LogError> {
+    match truncated {
         Err(error @ (LogError::Io { .. } | LogError::Damaged { .. })) => {
             // Nothing was removed. A damaged old part concerns only those who read it.
             tracing::error!(%error, "the log was not truncated; retrying with the next image");

@@ -33,6 +33,7 @@ impl RecordTimes {
     }
 }
 
+/// Returns the time of the system's clock, milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -7,7 +7,7 @@
 use tribunal_core::control::slots::SlotState;
 use tribunal_service::ServiceError;
 use tribunal_service::plugins::{Activation, Deactivate};
-use tribunal_types::{ControlIndex, FilledBy, PastEntry, PluginActivation, PluginChoice, PluginSlot, SlotEntry};
+use tribunal_types::{ControlIndex, FilledBy, PluginActivation, PluginChoice, PluginSlot, SlotEntry};
 use tribunal_wasm::{BUILTINS, World};
 
 use super::{Parts, mistake, unavailable, unix_ms};
@@ -46,9 +46,9 @@ impl Parts {
 
     /// Returns the entry that a deactivation of a rule or validator has ended, while the slot has nothing newer.
     pub(super) fn deactivated(state: &SlotState) -> Option<&SlotEntry> {
-        let PluginActivation { by, replaces, .. } = state.active()?.activation;
-        let is_ended = |past: &&PastEntry| by == FilledBy::Rollback && past.entry.index == replaces;
-        state.history().find(is_ended).map(|past| &past.entry)
+        let deactivation = &state.active().filter(|active| active.activation.is_deactivation())?.activation;
+        let ended = state.history().find(|past| past.entry.index == deactivation.replaces);
+        ended.map(|past| &past.entry)
     }
 
     /// Returns that entry if it is of the plugin `name`, whose code still exists.
