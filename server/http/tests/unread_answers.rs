@@ -74,16 +74,22 @@ async fn guarded(quota: TenantQuota) -> Running {
     server
 }
 
-/// Returns the status of a request with a body of this size on another connection.
+/// Returns the status of a request with a body of this size, or without one, on another connection.
 async fn status(server: &Running, bytes: usize) -> u16 {
     let mut client = Client::connect(server.address).await;
-    client.call("POST", "/v1/stores/kv/push/resume", &[KEY], &vec![b' '; bytes]).await.status
+    let body = if bytes == 0 { String::new() } else { format!("{{{:1$}}}", "", bytes - 2) };
+    let headers = [KEY, ("content-type", "application/json")];
+    client.call("POST", "/v1/stores/kv/push/resume", &headers, body.as_bytes()).await.status
 }
 
 async fn eventually_free(server: &Running, bytes: usize, why: &str) {
     let begun = std::time::Instant::now();
-    while status(server, bytes).await != 200 {
-        assert!(begun.elapsed() < TIMEOUT, "{why}");
+    loop {
+        let status = status(server, bytes).await;
+        if status == 200 {
+            return;
+        }
+        assert!(begun.elapsed() < TIMEOUT, "{why}: {status} for a body of {bytes} bytes");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
