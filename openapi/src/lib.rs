@@ -29,8 +29,8 @@ pub use log::{LogEvent, LogEventKind, LogPage, LogRecord, LogWrite, StateKind, S
 pub use meta::{Health, Readiness, VersionInfo};
 pub use plugin::{
     PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeactivate, PluginDeleted, PluginFaults,
-    PluginHealth, PluginInfo, PluginList, PluginMiss, PluginReplaced, PluginRollback, PluginSlot, PluginUpload,
-    PluginVersion,
+    PluginHealth, PluginInfo, PluginList, PluginMiss, PluginReplaced, PluginRollback, PluginSlot, PluginStore,
+    PluginUpload, PluginVersion,
 };
 pub use problem::{Problem, ProblemError};
 pub use read::{RangeRead, ReadRange, ReadRequest, ReadResponse, ReadRow, RowRead};

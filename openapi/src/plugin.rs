@@ -227,11 +227,23 @@ pub struct PluginActivation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub replaces: Option<PluginReplaced>,
-    /// Stores with this adaptor for which this version accepts other kinds of writes than they were declared with: declare them
-    /// again. Until then, commits of kinds that it no longer accepts stop their pushes. Only in the response to the request.
+    /// Stores with this adaptor, of all namespaces, to be declared again: this version accepts other kinds of writes than they
+    /// were declared with, or refuses their configuration. Until then, a write that it does not accept, or any write if it
+    /// refuses the configuration, stops the store's push. Only in the response to the request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 1024, example = json!(["orders"]))]
-    pub declare_again: Vec<String>,
+    #[schema(max_items = 1024)]
+    pub declare_again: Vec<PluginStore>,
+}
+
+/// A store that uses an adaptor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PluginStore {
+    /// Namespace of the store.
+    #[schema(example = "default")]
+    pub namespace: String,
+    /// Name of the store.
+    #[schema(example = "orders")]
+    pub store: String,
 }
 
 /// An activation that was replaced before it took effect.

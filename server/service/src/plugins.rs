@@ -1,6 +1,6 @@
 //! Plugins: upload, activation, rollback, deletion, and the state of slots.
 
-use tribunal_types::{ControlIndex, Epoch, Isolation, PluginSlot};
+use tribunal_types::{ControlIndex, Epoch, Isolation, PluginSlot, StoreId};
 
 use crate::ServiceFuture;
 
@@ -186,9 +186,9 @@ pub struct Activation {
     pub empties: bool,
     /// The pending activation that it has replaced; only in the result of a request.
     pub replaces: Option<Replaced>,
-    /// Stores for which the adaptor accepts other kinds of writes than they were declared with; only in the result of a
-    /// request.
-    pub declare_again: Vec<String>,
+    /// Stores for which the adaptor accepts other kinds of writes than they were declared with, or whose configuration it
+    /// refuses; only in the result of a request.
+    pub declare_again: Vec<StoreId>,
 }
 
 /// An activation that was replaced before it took effect.

@@ -8,8 +8,8 @@ use serde::de::MapAccess;
 use serde_json::value::RawValue;
 use tribunal_api::{
     PluginActivate, PluginActivation, PluginCheck, PluginComponent, PluginDeactivate, PluginDeleted, PluginFaults,
-    PluginHealth, PluginInfo, PluginList, PluginMiss, PluginReplaced, PluginRollback, PluginUpload, PluginVersion,
-    Problem,
+    PluginHealth, PluginInfo, PluginList, PluginMiss, PluginReplaced, PluginRollback, PluginStore, PluginUpload,
+    PluginVersion, Problem,
 };
 use tribunal_types::limits::{NAME_BYTES_MAX, PLUGIN_BYTES_MAX, PLUGIN_CONFIG_BYTES_MAX};
 use tribunal_types::{Epoch, PluginSlot};
@@ -149,7 +149,7 @@ pub async fn activate_plugin(State(app): State<App>, request: Request) -> Result
     let catalog = app.service.stores.catalog();
     let request = Activate { name, who: client_name(&parts), ..body };
     let activation = app.service.plugins.activate(request).await.map_err(refuse(&catalog))?;
-    Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
+    Ok(wire_response(StatusCode::OK, &requested(&app, &activation)))
 }
 
 /// Reverts the last activation of a slot.
@@ -175,7 +175,7 @@ pub async fn roll_back_plugin(State(app): State<App>, request: Request) -> Resul
     let catalog = app.service.stores.catalog();
     let who = client_name(&parts);
     let activation = app.service.plugins.roll_back(name, body.slot, who).await.map_err(refuse(&catalog))?;
-    Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
+    Ok(wire_response(StatusCode::OK, &requested(&app, &activation)))
 }
 
 /// Deactivates a plugin: its slot has again what it has without any uploaded plugin.
@@ -201,7 +201,7 @@ pub async fn deactivate_plugin(State(app): State<App>, request: Request) -> Resu
     let catalog = app.service.stores.catalog();
     let request = Deactivate { name, slot, from, who: client_name(&parts) };
     let activation = app.service.plugins.deactivate(request).await.map_err(refuse(&catalog))?;
-    Ok(wire_response(StatusCode::OK, &activation_wire(&activation)))
+    Ok(wire_response(StatusCode::OK, &requested(&app, &activation)))
 }
 
 /// Deletes a plugin with all of its versions.
@@ -453,6 +453,17 @@ fn activation_wire(activation: &Activation) -> PluginActivation {
             digest: hex(&replaced.digest),
             from_epoch: replaced.from.to_string(),
         }),
-        declare_again: activation.declare_again.clone(),
+        declare_again: Vec::new(),
     }
+}
+
+/// Returns the activation that a request has made, with the stores that it concerns.
+fn requested(app: &App, activation: &Activation) -> PluginActivation {
+    let (stores, catalog) = (&app.service.stores, app.service.stores.catalog());
+    let specs = activation.declare_again.iter().filter_map(|store| catalog.by_id(*store));
+    let mut declare_again: Vec<_> = specs
+        .map(|spec| PluginStore { namespace: stores.namespace_name(spec.namespace), store: spec.name.clone() })
+        .collect();
+    declare_again.sort_by(|a, b| (&a.namespace, &a.store).cmp(&(&b.namespace, &b.store)));
+    PluginActivation { declare_again, ..activation_wire(activation) }
 }

@@ -24,7 +24,7 @@ use tribunal_service::plugins::{
 use tribunal_service::{ServiceError, ServiceFuture};
 use tribunal_types::{
     ControlChange, ControlIndex, EMBEDDED_ADAPTOR, FilledBy, Isolation, PluginActivation, PluginChoice, PluginSlot,
-    SlotEntry,
+    SlotEntry, StoreId,
 };
 use tribunal_wasm::{BUILTINS, World};
 
@@ -429,7 +429,7 @@ impl Parts {
     }
 
     /// Returns the stores that must be declared again once an adaptor is active.
-    fn outdated(&self, choice: &PluginChoice) -> Vec<String> {
+    fn outdated(&self, choice: &PluginChoice) -> Vec<StoreId> {
         let PluginSlot::Adaptor(name) = &choice.slot else { return Vec::new() };
         if choice.is_none() {
             return Vec::new();

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use sha2::{Digest, Sha256};
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{ConflictRule, Validator};
-use tribunal_types::{EMBEDDED_ADAPTOR, Isolation, PluginChoice, PluginSlot, StoreSpec};
+use tribunal_types::{EMBEDDED_ADAPTOR, Isolation, PluginChoice, PluginSlot, StoreId, StoreSpec};
 use tribunal_wasm::{BUILTINS, Builtin, Module, WasmAdaptor, WasmRule, WasmValidator, World};
 
 use crate::config::{Config, PolicyHost};
@@ -270,13 +270,13 @@ impl PluginLoader {
         &self,
         choice: &PluginChoice,
         stores: impl Iterator<Item = &'a StoreSpec>,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<StoreId>, String> {
         let module = self.module(World::LogAdaptor, choice)?;
         let takes = |spec: &StoreSpec| {
             let configured = module.with_config(&spec.adaptor_config).ok()?;
             Some(WasmAdaptor::new(configured, &spec.name).ok()?.takes())
         };
-        Ok(stores.filter(|spec| takes(spec) != Some(spec.takes)).map(|spec| spec.name.clone()).collect())
+        Ok(stores.filter(|spec| takes(spec) != Some(spec.takes)).map(|spec| spec.id).collect())
     }
 
     /// Returns whether the code of an active adaptor could not be loaded.

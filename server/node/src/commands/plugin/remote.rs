@@ -7,9 +7,10 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use tribunal_api::{
     PluginActivate, PluginActivation, PluginDeactivate, PluginDeleted, PluginInfo, PluginList, PluginReplaced,
-    PluginRollback, PluginUpload, PluginVersion, Problem, VersionInfo,
+    PluginRollback, PluginStore, PluginUpload, PluginVersion, Problem, VersionInfo,
 };
 use tribunal_client::{Call, Client, Error};
+use tribunal_types::DEFAULT_NAMESPACE;
 use tribunal_wasm::World;
 
 use super::activation::{bounded, change, filler, is_empty, short};
@@ -246,10 +247,15 @@ fn said(target: &Target, done: &PluginActivation) -> Result<(), String> {
         out!("this replaces {name} ({}), which was to be activated from epoch {from_epoch} on", short(digest));
     }
     if !done.declare_again.is_empty() {
-        let stores = done.declare_again.join(", ");
+        let shown = |of: &PluginStore| match &*of.namespace {
+            DEFAULT_NAMESPACE => of.store.clone(),
+            namespace => format!("{} of namespace {namespace}", of.store),
+        };
+        let stores: Vec<_> = done.declare_again.iter().map(shown).collect();
         out!(
-            "declare again: {stores}. This version accepts other kinds of writes than these stores were declared with, or refuses their \
-             configuration"
+            "declare again: {}. This version accepts other kinds of writes than these stores were declared with, or refuses their \
+             configuration",
+            stores.join(", ")
         );
     }
     Ok(())
