@@ -7,8 +7,8 @@ use utoipa::ToSchema;
 use crate::present::present;
 
 /// Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
-/// engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not checked,
-/// and `add` aborts.
+/// engine; for rows not written recently its read sets are trusted, and `insert`, `update` and `delete` are not checked.
+/// `add` is refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StoreExistence {

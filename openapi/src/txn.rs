@@ -211,7 +211,7 @@ pub struct Write {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key_b64: Option<String>,
-    /// The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep, and no number may exceed the
+    /// The value: any JSON, stored as posted and not interpreted. The whole request may be nested 64 deep, and no number may exceed the
     /// range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for `add`;
     /// absent for `delete`.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]

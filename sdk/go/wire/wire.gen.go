@@ -1356,8 +1356,8 @@ type StoreDeclaration struct {
 }
 
 // StoreExistence Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
-// engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not checked,
-// and `add` aborts.
+// engine; for rows not written recently its read sets are trusted, and `insert`, `update` and `delete` are not checked.
+// `add` is refused.
 type StoreExistence string
 
 // StoreInfo A store and its progress.
@@ -1568,7 +1568,7 @@ type Write struct {
 	// Example: kv
 	Store string `json:"store"`
 
-	// Value The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep, and no number may exceed the
+	// Value The value: any JSON, stored as posted and not interpreted. The whole request may be nested 64 deep, and no number may exceed the
 	// range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for `add`;
 	// absent for `delete`.
 	Value json.RawMessage `json:"value,omitempty"`

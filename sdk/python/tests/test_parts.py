@@ -62,9 +62,9 @@ PUT, ADD, DELETE = PendingWrite("put", {"a": 1}), PendingWrite("add", 1), Pendin
         (PendingWrite("put", None), ADD, "unread", "not null"),
         (PendingWrite("put", 2**63 - 1), ADD, "unread", "9223372036854775808 does not fit into 64 bits"),
         (DELETE, ADD, "present", "deleted before: pass `or_` to create it again"),
-        (PUT, DELETE, "unread", "puts and deletes a row that it has not read: read it first"),
-        (PendingWrite("add", 1, 0), DELETE, "unread", "adds to and deletes .* read it first"),
-        (PendingWrite("insert", 1), DELETE, "unread", "inserts and deletes .* read it first"),
+        (PUT, DELETE, "unread", "puts and deletes a row that it has not read: read the row before writing it"),
+        (PendingWrite("add", 1, 0), DELETE, "unread", "adds to and deletes .* read the row before writing it"),
+        (PendingWrite("insert", 1), DELETE, "unread", "inserts and deletes .* read the row before writing it"),
         (PendingWrite("insert", 1), DELETE, "present", "has read, which exists"),
     ],
 )

@@ -50,9 +50,9 @@ export function merge(before: PendingWrite | undefined, next: PendingWrite, row:
       if (before.op === "insert" || before.op === "put" || before.or !== undefined) {
         if (row === "absent") return undefined;
         if (before.op === "add" && row === "unread") {
-          throw new Misuse("the transaction adds to and deletes a row that it has not read: read it first");
+          throw new Misuse("the transaction adds to and deletes a row that it has not read: read the row before writing it");
         }
-        if (row === "unread") throw new Misuse(`the transaction ${before.op}s and deletes a row that it has not read: read it first`);
+        if (row === "unread") throw new Misuse(`the transaction ${before.op}s and deletes a row that it has not read: read the row before writing it`);
         if (before.op === "insert") throw new Misuse("the transaction inserts and deletes a row that it has read, which exists");
       }
       return { op: "delete", value: undefined };

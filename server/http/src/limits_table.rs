@@ -16,7 +16,13 @@ fn rows() -> Vec<(&'static str, String)> {
         ("request body", format!("{} bytes", number(BODY_BYTES_MAX))),
         ("head of a request", format!("{} bytes, {FIELDS_MAX} fields", number(HEAD_BYTES_MAX))),
         ("key", format!("1 to {} bytes", number(KEY_BYTES_MAX))),
-        ("value", format!("{} bytes of JSON, nested at most {JSON_DEPTH_MAX} deep", number(VALUE_BYTES_MAX))),
+        (
+            "value",
+            format!(
+                "{} bytes of JSON; the whole request is nested at most {JSON_DEPTH_MAX} deep",
+                number(VALUE_BYTES_MAX)
+            ),
+        ),
         (
             "operations of a transaction",
             format!(
@@ -41,7 +47,14 @@ fn rows() -> Vec<(&'static str, String)> {
         ("records of a page of the log", number(LOG_PAGE_RECORDS_MAX)),
         ("transaction id", format!("a UUIDv7 within {} minutes of the service's time", ID_WINDOW_MS / 60_000)),
         ("snapshot", format!("can be judged for {} seconds", FLOOR_AGE_MS / 1000)),
-        ("stored verdicts", format!("{} hours", STATUS_AGE_MS / 3_600_000)),
+        (
+            "stored verdicts",
+            format!(
+                "{} hours; less if there are more ids than `resolver.status_bytes_max` permits, or if the log is truncated \
+                 earlier",
+                STATUS_AGE_MS / 3_600_000
+            ),
+        ),
         ("long poll (`wait_ms`)", format!("{} seconds", WAIT_MS_MAX / 1000)),
         ("name of a store, consumer or plugin", format!("{NAME_BYTES_MAX} bytes")),
         ("stores", format!("{}; {STORES_PER_TENANT_MAX} of a namespace other than `default`", number(STORES_MAX))),

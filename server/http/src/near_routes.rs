@@ -11,14 +11,18 @@ const DISTANCE_MAX: usize = 2;
 const COMPARED_BYTES_MAX: usize = 32;
 
 /// Paths of other APIs, and their equivalents in this one. `{}` is the name of a store.
-const ELSEWHERE: [(&str, &str); 8] = [
+const ELSEWHERE: [(&str, &str); 12] = [
     ("/v1/begin", "`POST /v1/txns`"),
     ("/v1/commit", "`POST /v1/txns/ID/commit`"),
+    ("/v1/txn/commit", "`POST /v1/txns/ID/commit`"),
     ("/v1/transactions", "`/v1/txns`"),
     ("/v1/batch-commit", "`POST /v1/txns/batch-commit`"),
     ("/v1/rows", "`/v1/stores/STORE/rows`"),
     ("/v1/stores/{}/log", "`/v1/log?store={}`"),
     ("/v1/stores/{}/snapshot", "`/v1/snapshot?store={}`"),
+    ("/v1/stores/{}/read", "`POST /v1/stores/{}/rows/read`"),
+    ("/v1/stores/{}/rows:read", "`POST /v1/stores/{}/rows/read`"),
+    ("/v1/stores/{}/import", "`POST /v1/stores/{}/versions`"),
     ("/v1/stores/{}/webhook", "`/v1/stores/{}/push`"),
 ];
 
@@ -71,7 +75,8 @@ impl RoutePatterns {
         // For these, only exact matches count: with a spelling error in addition, a path would resemble too many
         // routes.
         let elsewhere = [under("/v1/admin"), under("/v1/cluster")];
-        if let Some(same) = meant.iter().chain(&elsewhere).find(|path| self.has(path)) {
+        let same = meant.iter().find(|path| self.has(path));
+        if let Some(same) = same.or_else(|| elsewhere.iter().find(|path| self.has_named(path))) {
             return Some(format!("`{}`", shown(same)));
         }
         let similar = meant.iter().flat_map(|path| self.0.iter().filter_map(|pattern| similar(path, pattern)));
@@ -83,8 +88,17 @@ impl RoutePatterns {
     }
 
     fn has(&self, path: &str) -> bool {
-        self.0.iter().any(|pattern| similar(path, pattern).is_some_and(|(distance, _)| distance == 0))
+        self.0.iter().any(|pattern| is_of(pattern, path))
     }
+
+    /// Returns whether a route of at most one parameter has this path: one with more resembles too many paths.
+    fn has_named(&self, path: &str) -> bool {
+        self.0.iter().any(|pattern| pattern.matches('{').count() < 2 && is_of(pattern, path))
+    }
+}
+
+fn is_of(pattern: &str, path: &str) -> bool {
+    similar(path, pattern).is_some_and(|(distance, _)| distance == 0)
 }
 
 /// Returns the part of a path that matches `{}` in a pattern.
@@ -173,6 +187,7 @@ mod tests {
             "/v1/txns/{txn_id}",
             "/v1/txns/{txn_id}/commit",
             "/v1/admin/keys",
+            "/v1/admin/stores/{namespace}/{store}",
             "/v1/admin/plugins/{name}",
             "/v1/cluster/nodes",
         ];
@@ -203,6 +218,10 @@ mod tests {
             ("/v1/commit", "POST /v1/txns/ID/commit"),
             ("/v1/stores/kv/log", "/v1/log?store=kv"),
             ("/v1/stores/kv/acct", "/v1/stores/kv/rows/KEY"),
+            ("/v1/stores/kv/images", "/v1/stores/kv/rows/KEY"),
+            ("/v1/stores/kv/read", "POST /v1/stores/kv/rows/read"),
+            ("/v1/stores/kv/import", "POST /v1/stores/kv/versions"),
+            ("/v1/txn/commit", "POST /v1/txns/ID/commit"),
         ] {
             let hint = hint(path);
             assert!(hint.contains(&format!("use `{meant}`")), "{path}: {hint}");

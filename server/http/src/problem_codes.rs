@@ -129,7 +129,16 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("too_many_skips", 422, "too many records of the store were skipped"),
     ("too_many_stores", 422, "the tenant or the service has its maximum of stores"),
     ("too_weak", 422, "the validator accepts what the isolation level forbids"),
-    ("txn_id_expired", 422, "the time in the id is too far from the service's; use a new id"),
+    (
+        "txn_id_expired",
+        422,
+        "the time in the id is too far from the service's, and no verdict of the id is known; see `detail`",
+    ),
+    (
+        "txn_id_forgotten",
+        422,
+        "the service has had to forget the ids of that time; an earlier request with the id may have been executed",
+    ),
     ("url_refused", 422, "the webhook's address is in a network that is not allowed"),
     ("url_unresolved", 422, "the webhook's host name cannot be resolved"),
     ("verdict_truncated", 422, "the transaction was decided, and the log that has its verdict was truncated"),

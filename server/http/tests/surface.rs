@@ -5,7 +5,7 @@ mod fake_node;
 use fake_node::client::Client;
 use fake_node::{KV, LOG, start, toy_row};
 use serde_json::json;
-use tribunal_service::ServiceError;
+use tribunal_service::{IdTime, ServiceError};
 use tribunal_types::{Lsn, NamespaceId, Version, WriteKind};
 
 fn id(n: u8) -> String {
@@ -380,7 +380,9 @@ async fn what_the_node_says_becomes_a_status() {
         (ServiceError::OutcomeUnknown { detail: detail() }, 504, "outcome_unknown", true),
         (ServiceError::InFlight, 409, "in_flight", true),
         (ServiceError::BodyMismatch, 422, "body_mismatch", false),
-        (ServiceError::TxnIdExpired, 422, "txn_id_expired", false),
+        (ServiceError::TxnIdExpired(IdTime::Ahead), 422, "txn_id_expired", false),
+        (ServiceError::TxnIdExpired(IdTime::Past), 422, "txn_id_expired", false),
+        (ServiceError::TxnIdExpired(IdTime::Forgotten), 422, "txn_id_forgotten", false),
         (ServiceError::LogTruncated { oldest: Lsn(4), nodes: Vec::new() }, 410, "log_truncated", false),
         (ServiceError::StoreLagging { store: KV, retry_after_ms: 1 }, 503, "store_lagging", true),
         (ServiceError::StoreStopped { store: KV, reason: "disk".into() }, 503, "store_lagging", true),

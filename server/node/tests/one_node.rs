@@ -147,7 +147,7 @@ fn a_dry_run_of_a_known_id_answers_as_its_commit_would() {
     assert_eq!(node.get(&format!("/v1/txns/{ahead}")).body["status"], "unknown");
     let refused = node.get(&format!("/v1/txns/{ahead}?fence=true"));
     assert_eq!((refused.status, &refused.body["code"]), (422, &json!("txn_id_expired")), "{}", refused.body);
-    assert!(refused.body["detail"].as_str().unwrap().contains("before or after the service's"), "{}", refused.body);
+    assert!(refused.body["detail"].as_str().unwrap().contains("after the service's"), "{}", refused.body);
     // Without writes, an id is not stored and makes no difference.
     let read_only = json!({"reads": [{"store": "kv", "key": "none"}]});
     for id in [&committed, &aborted, &fenced] {
@@ -351,4 +351,38 @@ fn a_counter_needs_no_insert() {
         (row(&node, "hits").map(|row| row["value"].clone()), kinds(&node)),
         (Some(stored["value"].clone()), log)
     );
+}
+
+#[test]
+fn a_repeated_id_that_had_to_be_forgotten_may_have_been_executed() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("tribunal.toml");
+    std::fs::write(&config, "[resolver]\nstatus_bytes_max = 1048576\n").unwrap();
+    let node = Node::try_start(&dir.path().join("data"), &["--config", config.to_str().unwrap()]).expect("it starts");
+    let (id, body) = (new_id(), json!({"writes": [{"op": "put", "store": "kv", "key": "first", "value": 1}]}));
+    let commit = || node.post(&format!("/v1/txns/{id}/commit"), &body);
+    assert_eq!(commit().body["status"], "committed");
+    let put = |n: u64| json!({"txn_id": new_id(), "writes": [{"op": "put", "store": "kv", "key": n.to_string(), "value": n}]});
+    // 14,563 ids fit, and ids are forgotten by the second.
+    eventually("the id is forgotten", || {
+        node.post("/v1/txns/batch-commit", &json!({"txns": (0..4_000).map(put).collect::<Vec<_>>()}));
+        let repeated = commit();
+        (repeated.body["status"] != "committed").then(|| {
+            assert_eq!(
+                (repeated.status, &repeated.body["code"]),
+                (422, &json!("txn_id_forgotten")),
+                "{}",
+                repeated.body
+            );
+            let detail = repeated.body["detail"].as_str().unwrap();
+            assert!(
+                detail.contains("may have been executed") && detail.contains("resolver.status_bytes_max"),
+                "{detail}"
+            );
+        })
+    });
+    assert!(node.said().contains("more transaction ids than `resolver.status_bytes_max` permits"), "{}", node.said());
+    eventually("a commit with a new id", || {
+        (node.post(&format!("/v1/txns/{}/commit", new_id()), &body).status == 200).then_some(())
+    });
 }

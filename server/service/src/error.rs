@@ -63,8 +63,8 @@ pub enum ServiceError {
     InFlight,
     /// The id was used with another body: 422.
     BodyMismatch,
-    /// The time in the id is outside the accepted window: 422. The transaction is never executed.
-    TxnIdExpired,
+    /// The transaction is not executed, because of the time in its id: 422.
+    TxnIdExpired(IdTime),
     /// The log has been truncated past the requested position: 410.
     LogTruncated {
         /// Oldest record that is still available.
@@ -106,4 +106,16 @@ pub enum ServiceError {
         /// What does not exist, for people.
         what: String,
     },
+}
+
+/// Relation of the time in a transaction's id, of which no verdict is known, to the time of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdTime {
+    /// It is too far ahead: nothing was ever executed under the id.
+    Ahead,
+    /// It is too long ago. An earlier request with the id may have been executed.
+    Past,
+    /// It is within the accepted window, but the service has had to forget the ids of that time already. An earlier request
+    /// with the id may have been executed.
+    Forgotten,
 }

@@ -16,7 +16,7 @@ mod stores;
 mod txns;
 
 pub use catalog::{Catalog, RowNamer};
-pub use error::{ServiceError, ServiceFuture};
+pub use error::{IdTime, ServiceError, ServiceFuture};
 pub use keys::{KeyApi, KeyStatus, NewKey, Principal, Unauthenticated};
 pub use log::{
     ConsumerPosition, ConsumerStatus, LogApi, LogPage, LogQuery, Registration, StateRows, StoreState, WebhookStatus,

@@ -1516,8 +1516,8 @@ export interface components {
         };
         /**
          * @description Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest version of every live row. `declared`: the
-         *     engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not checked,
-         *     and `add` aborts.
+         *     engine; for rows not written recently its read sets are trusted, and `insert`, `update` and `delete` are not checked.
+         *     `add` is refused.
          * @enum {string}
          */
         StoreExistence: "tracked" | "declared";
@@ -1731,7 +1731,7 @@ export interface components {
              */
             store: string;
             /**
-             * @description The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep, and no number may exceed the
+             * @description The value: any JSON, stored as posted and not interpreted. The whole request may be nested 64 deep, and no number may exceed the
              *     range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for `add`;
              *     absent for `delete`.
              */
@@ -4899,7 +4899,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `txn_id_expired`: the time in the id is too far from the service's; a commit can no longer be executed. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated */
+            /** @description `txn_id_expired`: the time in the id is too far from the service's; a commit can no longer be executed. `txn_id_forgotten`: the same, because the service has had to forget the ids of that time. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated */
             422: {
                 headers: {
                     [name: string]: unknown;

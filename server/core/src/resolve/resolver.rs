@@ -625,6 +625,12 @@ impl Resolver {
         self.epoch_time_ms
     }
 
+    /// Returns the time from which on ids are remembered, Unix milliseconds.
+    #[must_use]
+    pub fn ids_from_ms(&self) -> u64 {
+        self.ids.floor_ms()
+    }
+
     /// Returns the last position of a store's log; 0 if it is empty.
     #[must_use]
     pub fn head_lsn(&self, store: StoreId) -> Lsn {

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use axum::http::StatusCode;
 use tribunal_api::ProblemError;
-use tribunal_service::{Catalog, ServiceError};
-use tribunal_types::limits::ID_WINDOW_MS;
+use tribunal_service::{Catalog, IdTime, ServiceError};
+use tribunal_types::limits::{ID_WINDOW_MS, STATUS_AGE_MS};
 use tribunal_types::{Lsn, NodeId, StoreId};
 
 use crate::response::problem::{ProblemResponse, without_folders};
@@ -52,7 +52,7 @@ impl ProblemResponse {
                               committed; for a new transaction, use a new id";
                 ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "body_mismatch", detail)
             }
-            ServiceError::TxnIdExpired => txn_id_expired(),
+            ServiceError::TxnIdExpired(time) => txn_id_expired(time),
             ServiceError::LogTruncated { oldest, nodes } => log_truncated(oldest, &nodes),
             ServiceError::LogReplaced { log } => {
                 let detail = format!(
@@ -116,13 +116,35 @@ fn internal_failure(detail: &str) -> ProblemResponse {
     ProblemResponse::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", shown).retryable(Some(1000))
 }
 
-fn txn_id_expired() -> ProblemResponse {
-    let detail = format!(
-        "the time in this id is more than {} minutes before or after the service's, so the transaction is not \
-         executed; use a new id, and check the clock of the machine that generated this one",
-        ID_WINDOW_MS / 60_000
-    );
-    ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, "txn_id_expired", detail)
+fn txn_id_expired(time: IdTime) -> ProblemResponse {
+    let minutes = ID_WINDOW_MS / 60_000;
+    let (code, detail) = match time {
+        IdTime::Ahead => (
+            "txn_id_expired",
+            format!(
+                "the time in this id is more than {minutes} minutes after the service's, so the transaction is not executed; \
+                 use a new id, and check the clock of the machine that generated this one"
+            ),
+        ),
+        IdTime::Past => (
+            "txn_id_expired",
+            format!(
+                "the time in this id is more than {minutes} minutes before the service's, and no verdict of it is known, so \
+                 this request is not executed. If it is the first with this id, use a new one, and check the clock of the \
+                 machine that generated it. Otherwise the transaction may have been executed, and its verdict was kept for \
+                 {} hours or less: read its rows before you repeat it with a new id",
+                STATUS_AGE_MS / 3_600_000
+            ),
+        ),
+        IdTime::Forgotten => (
+            "txn_id_forgotten",
+            "the service remembers as many transaction ids as `resolver.status_bytes_max` permits, and no longer those of \
+             the time in this one, so this request is not executed. If it is the first with this id, repeat it with a new \
+             one. Otherwise the transaction may have been executed: read its rows first"
+                .to_owned(),
+        ),
+    };
+    ProblemResponse::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail)
 }
 
 /// `nodes` still have the records.

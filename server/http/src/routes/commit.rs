@@ -115,7 +115,7 @@ where
         (status = 409, description = "The same id is being decided; repeat the request, or get its status", body = Problem, content_type = "application/problem+json"),
         (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
         (status = 415, description = "There is a body, and it is not JSON", body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "`txn_id_expired`: the time in the id is too far from the service's; a commit can no longer be executed. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "`txn_id_expired`: the time in the id is too far from the service's; a commit can no longer be executed. `txn_id_forgotten`: the same, because the service has had to forget the ids of that time. `verdict_truncated`: the transaction was decided, and the log with its verdict has been truncated", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "More requests in flight than the quota allows", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "Overloaded or not ready; the transaction was not aborted", body = Problem, content_type = "application/problem+json", headers(
             ("retry-after" = u32, description = "When to retry, seconds; absent if unknown"),

@@ -61,7 +61,11 @@ const EXPLAINED: &[(&str, &str)] = &[
     ),
     ("resolver", "Bounds of the resolver. They affect verdicts; a change takes effect at an epoch boundary."),
     ("resolver.window_bytes_max", "History of rows, bytes. Above it, old snapshots are refused earlier."),
-    ("resolver.status_bytes_max", "Table of transaction ids and their verdicts, bytes."),
+    (
+        "resolver.status_bytes_max",
+        "Table of transaction ids and their verdicts, bytes; 72 an id. Above it, the oldest ids are forgotten before they are \
+         24 hours old, and repeated requests with them are refused.",
+    ),
     ("resolver.plugin_faults_max", "Faults in a row after which a slot returns to the plugin before. 0: never."),
     ("push", "Pushing logs to storages. Applies to stores of the namespace default, apart from push.tenants."),
     (

@@ -4,6 +4,7 @@
 //! ([`CommitQueue`](crate::commit::commit_queue::CommitQueue)). The sequencer blocks on the queue only, and on the disk only while the queue is empty
 //! ([`InlineWrites`]). The replica determines all decisions and their order.
 
+use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,8 @@ pub struct Sequencer {
     stopped: bool,
     /// When the last query between commits was answered, if ever.
     asked_at: Option<Instant>,
+    /// When it was last logged that ids are forgotten early, if ever.
+    forgetting_logged_at: Cell<Option<Instant>>,
     inline: InlineWrites,
     side: MemberSide,
     questions: Questions,
@@ -85,6 +88,7 @@ impl Sequencer {
             side: MemberSide::new(started),
             stopped: false,
             asked_at: None,
+            forgetting_logged_at: Cell::default(),
             inline: InlineWrites::default(),
             questions: Questions::default(),
             spare: Vec::new(),

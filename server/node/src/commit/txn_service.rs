@@ -4,7 +4,7 @@
 //! that every request waits for does only what no other thread can.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
@@ -12,7 +12,7 @@ use tribunal_core::verdicts::item_verdict;
 use tribunal_core::visibility::make_one_cut;
 use tribunal_replica::KnownNow;
 use tribunal_service::{
-    AckMode, Begin, Begun, Decided, DryRun, Lane, Phases, ReadAnswer, ServiceError, ServiceFuture as Reply,
+    AckMode, Begin, Begun, Decided, DryRun, IdTime, Lane, Phases, ReadAnswer, ServiceError, ServiceFuture as Reply,
     StatusQuery, TxnApi, TxnStatus,
 };
 use tribunal_types::{
@@ -37,7 +37,7 @@ type Snapshots = (Vec<StoreSnapshot>, Vec<(StoreId, Lsn)>);
 
 impl NodeService {
     /// Converts the sequencer's answer into a result.
-    async fn words(&self, answer: Answer, asked: Instant) -> Result<Decided, ServiceError> {
+    async fn words(&self, answer: Answer, id: TxnId, asked: Instant) -> Result<Decided, ServiceError> {
         match answer {
             Answer::Decided { epoch, item } => {
                 let verdict = epoch.verdict(item).ok_or_else(|| unreadable("its epoch has no such item"))?;
@@ -58,7 +58,7 @@ impl NodeService {
             }
             Answer::Stored(at) => self.stored(at).await,
             Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
-            Answer::Expired => Err(ServiceError::TxnIdExpired),
+            Answer::Expired => Err(ServiceError::TxnIdExpired(id_time(id))),
             Answer::InFlight => Err(ServiceError::InFlight),
             Answer::Fenced(epoch) => Ok(fenced(epoch)),
             // An abort or a fence: the transaction posted under the id earlier is a separate matter.
@@ -77,7 +77,7 @@ impl NodeService {
                 Ok(known) => Err(self.not_taken_now(known)),
                 Err(_) => Err(outcome_unknown()),
             },
-            answer => self.words(answer, asked).await,
+            answer => self.words(answer, txn.id, asked).await,
         }
     }
 
@@ -229,12 +229,12 @@ impl NodeService {
         self.check_quotas(&txn).await?;
         self.until_seen(std::slice::from_ref(&txn)).await?;
         self.admit(txn.namespace, txn.memory_bytes())?;
-        let asked = Instant::now();
+        let (id, asked) = (txn.id, Instant::now());
         let (reply, answer) = oneshot::channel();
         self.send(Message::DryRun(Box::new(txn), reply))?;
         match answer.await.map_err(|_| self.not_judged())? {
             Ok(verdict) => Ok(DryRun::Judged(self.with_winners(verdict))),
-            Err(known) => self.words(known, asked).await.map(DryRun::Known),
+            Err(known) => self.words(known, id, asked).await.map(DryRun::Known),
         }
     }
 
@@ -333,7 +333,7 @@ impl NodeService {
         for (place, answer) in places.into_iter().zip(answers) {
             let decided = match answer {
                 Answer::NotTaken => Err(known.next().map_or_else(outcome_unknown, |known| self.not_taken_now(known))),
-                answer => self.words(answer, asked).await,
+                answer => self.words(answer, reported[place].id, asked).await,
             };
             let result = match decided {
                 Ok(decided) => Ok(self.until_applied(decided, ack, deadline).await),
@@ -377,7 +377,7 @@ impl NodeService {
             KnownNow::Unknown | KnownNow::InFlight if query.fence => match self.fence(query).await? {
                 // The id is not old, or it would have been known as expired: its time is so far ahead that it was never
                 // executed, and no fence would last.
-                TxnStatus::UnknownExpired => Err(ServiceError::TxnIdExpired),
+                TxnStatus::UnknownExpired => Err(ServiceError::TxnIdExpired(IdTime::Ahead)),
                 fenced => Ok(fenced),
             },
             KnownNow::Unknown => Ok(TxnStatus::Unknown),
@@ -404,7 +404,7 @@ impl NodeService {
         match self.ask(|handle| Message::Fence(query.namespace, query.id, handle)).await? {
             Answer::Expired => Ok(TxnStatus::UnknownExpired),
             answer => {
-                let decided = self.words(answer, Instant::now()).await?;
+                let decided = self.words(answer, query.id, Instant::now()).await?;
                 self.report(ReportedTxn::given_up(query.namespace, query.id), &decided);
                 Ok(TxnStatus::Decided(decided))
             }
@@ -476,7 +476,7 @@ impl TxnApi for NodeService {
         Box::pin(async move {
             let asked = Instant::now();
             let answer = self.ask(|handle| Message::Abort(namespace, id, handle)).await?;
-            let decided = self.words(answer, asked).await?;
+            let decided = self.words(answer, id, asked).await?;
             self.report(ReportedTxn::given_up(namespace, id), &decided);
             Ok(decided)
         })
@@ -502,6 +502,17 @@ fn began(mut txn: TxnRequest) -> TxnRequest {
 }
 
 /// Wraps a verdict that belongs to no epoch: nothing of it is stored.
+/// Returns why an id without a known verdict is not executed, by its time.
+fn id_time(id: TxnId) -> IdTime {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+    match id.unix_ms() {
+        ms if ms > now_ms.saturating_add(limits::ID_WINDOW_MS / 2) => IdTime::Ahead,
+        ms if now_ms.saturating_sub(ms) > limits::ID_WINDOW_MS => IdTime::Past,
+        _ => IdTime::Forgotten,
+    }
+}
+
 fn judged(verdict: Verdict) -> Decided {
     Decided { verdict, csn: None, replayed: false, applied: None, phases: Phases::default(), traceparent: None }
 }

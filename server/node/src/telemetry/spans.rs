@@ -10,7 +10,7 @@ use opentelemetry::{InstrumentationScope, KeyValue, SpanId, TraceId};
 use opentelemetry_sdk::trace::{
     BatchSpanProcessor, IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks, SpanProcessor,
 };
-use tribunal_service::{Decided, Phases, ServiceError};
+use tribunal_service::{Decided, IdTime, Phases, ServiceError};
 use tribunal_types::{Epoch, PluginSlot, TxnId, TxnRequest, Verdict};
 use uuid::Uuid;
 
@@ -384,7 +384,8 @@ fn error_word(error: &ServiceError) -> &'static str {
         ServiceError::QuotaExceeded { .. } => "quota_exceeded",
         ServiceError::InFlight => "in_flight",
         ServiceError::BodyMismatch => "body_mismatch",
-        ServiceError::TxnIdExpired => "txn_id_expired",
+        ServiceError::TxnIdExpired(IdTime::Forgotten) => "txn_id_forgotten",
+        ServiceError::TxnIdExpired(_) => "txn_id_expired",
         _ => "refused",
     }
 }

@@ -1,10 +1,12 @@
 //! Carries out the outputs of a replica or member in the order it emits them: publishes, answers, writes.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use tribunal_core::control::Effect as ControlEffect;
 use tribunal_member::Output;
 use tribunal_replica::{DecidedEpoch, Effect, OwnBatch};
+use tribunal_types::limits::ID_WINDOW_MS;
 use tribunal_types::{FilledBy, GroupId, StoreId};
 
 use super::inline_writes::Allowed;
@@ -24,6 +26,9 @@ const LEFT_OUT: &str = "the log no longer waits for it, but for the copies of ot
                         copy of another node's state";
 const ONLY_IN_LOG: &str = "what it lacks is on no other node's disk as far as is known, so the log is kept: repair its disk before \
                            that of the log is full, then have this node try again (`tribunal store resume`)";
+
+/// Pause between two warnings of one kind.
+const FORGETTING_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 impl Sequencer {
     pub(super) fn carry_out(&mut self, output: Output<Channels>) {
@@ -177,5 +182,22 @@ impl Sequencer {
         metrics.row_bytes.set(stats.row_bytes);
         metrics.history_bytes.set(stats.history_bytes);
         metrics.ids.set(stats.ids);
+        self.log_forgetting();
+    }
+
+    /// Logs, at most once a minute, that there is no room for ids for as long as clients may repeat them.
+    fn log_forgetting(&self) {
+        let resolver = self.replica().resolver();
+        let remembered_ms = resolver.epoch_time_ms().saturating_sub(resolver.ids_from_ms());
+        let logged = self.forgetting_logged_at.get().is_some_and(|at| at.elapsed() < FORGETTING_LOGGED_EVERY);
+        if resolver.ids_from_ms() == 0 || remembered_ms >= ID_WINDOW_MS || logged {
+            return;
+        }
+        self.forgetting_logged_at.set(Some(Instant::now()));
+        tracing::warn!(
+            remembered_s = remembered_ms / 1000,
+            "there are more transaction ids than `resolver.status_bytes_max` permits: those of the last ten minutes are not all \
+             remembered, and repeated requests with the others are refused. Raise it"
+        );
     }
 }

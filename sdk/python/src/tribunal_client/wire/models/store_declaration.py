@@ -29,9 +29,9 @@ class StoreDeclaration:
             "127.0.0.1:6379", "prefix": "kv:"}` for `redis`. No credentials.
         existence (StoreExistence | Unset): Who tracks which rows exist. `tracked`, the default: Tribunal keeps the
             newest version of every live row. `declared`: the
-            engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not
-            checked,
-            and `add` aborts.
+            engine; for rows not written recently its read sets are trusted, and `insert`, `update` and `delete` are not
+            checked.
+            `add` is refused.
         log_only (bool | Unset): The store has no adaptor. Required to take the adaptor away from a store that has one;
             a new store without an adaptor is
             log-only anyway.

@@ -28,9 +28,9 @@ class StoreInfo:
         durable (str): Last epoch that is durable. Example: 8842.
         existence (StoreExistence): Who tracks which rows exist. `tracked`, the default: Tribunal keeps the newest
             version of every live row. `declared`: the
-            engine; for rows not written recently its read sets are trusted, `insert`, `update` and `delete` are not
-            checked,
-            and `add` aborts.
+            engine; for rows not written recently its read sets are trusted, and `insert`, `update` and `delete` are not
+            checked.
+            `add` is refused.
         head_lsn (str): Last position of its log: every commit up to the epoch `committed` is there or before. Example:
             120.
         multi_version (bool): The engine itself reads this store at the snapshot of Begin (multi-version storage).

@@ -25,8 +25,8 @@ class Write:
             contains an insert of
             the sum. Several such adds to one row do not conflict: the first creates it. If absent, the row must exist.
             Example: 0.
-        value (Any | Unset): The value: any JSON, stored as posted and not interpreted. A request may be nested 64 deep,
-            and no number may exceed the
+        value (Any | Unset): The value: any JSON, stored as posted and not interpreted. The whole request may be nested
+            64 deep, and no number may exceed the
             range of a double. If a name occurs twice in an object, both are stored, and readers choose. An integer for
             `add`;
             absent for `delete`.
