@@ -503,7 +503,8 @@ func (c *Client) Status(ctx context.Context, txnID string, fence bool, wait time
 	return Status{verdict, outcome.Status}, err
 }
 
-// Abort aborts a transaction unless it has its verdict already, and returns the verdict.
+// Abort aborts a transaction unless it has its verdict already, and returns the verdict. While a commit with this id is
+// being decided, the error is *Unavailable: [Client.Status] with fence waits for the verdict.
 func (c *Client) Abort(ctx context.Context, txnID string) (Verdict, error) {
 	if err := checkName("id of a transaction", txnID); err != nil {
 		return nil, err

@@ -373,7 +373,10 @@ export class Client {
     }
   }
 
-  /** Aborts a transaction unless it has its verdict already, and returns the verdict. */
+  /**
+   * Aborts a transaction unless it has its verdict already, and returns the verdict. While a commit with this id is being
+   * decided, it is rejected with an `Unavailable`: `status` with `fence` waits for the verdict.
+   */
   async abort(txnId: string): Promise<Verdict> {
     const path = { txn_id: segment(txnId) };
     return this.#recorded(verdict(await this.channel.ask((signal, wire) => wire.POST("/v1/txns/{txn_id}/abort", { params: { path }, signal }))));

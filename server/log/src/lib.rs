@@ -62,7 +62,7 @@ pub use files::{Files, LockGuard, LogFile, OpenMode, RealFiles, check_unused};
 pub use group_log::GroupEntry;
 pub use identity::ClusterIdentity;
 pub use images::{ImageWriter, add_image, newest_image, read_image, write_image};
-pub use open::{LogOptions, Opened, Recovered, exists, find_damage, open, open_on};
+pub use open::{LogOptions, Opened, Recovered, check_member, exists, find_damage, open, open_on};
 pub use reader::{Entries, Located, LogReader, PointInLog};
 pub use salvage::{SalvageReport, check_salvage, preview_salvage, salvage, unfinished_salvage};
 pub use tribunal_codec::{EntryId, GroupCursor, GroupCursors, GroupState};

@@ -123,6 +123,19 @@ pub fn exists(dir: &Path) -> Result<bool, LogError> {
     }
 }
 
+/// Checks that the log in `dir`, if there is one, is that of this node in this cluster. Reads no more than its identity.
+///
+/// # Errors
+/// If it is another log, or its identity cannot be read.
+pub fn check_member(dir: &Path, node: NodeId, cluster: ClusterIdentity) -> Result<(), LogError> {
+    Identity::load(&RealFiles, dir)?
+        .map_or(Ok(()), |identity| identity.check_member(node, cluster).map_err(|reason| unusable(dir, &reason)))
+}
+
+fn unusable(dir: &Path, reason: &str) -> LogError {
+    LogError::Io { reason: format!("{} cannot be used: {reason}", dir.display()) }
+}
+
 /// Opens the log in `dir` on the given disk, creating it on first use.
 ///
 /// # Errors
@@ -136,8 +149,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         None => (create(files, dir, options)?, true),
     };
     if let Some(cluster) = options.cluster {
-        let refused = |reason| LogError::Io { reason: format!("{} cannot be used: {reason}", dir.display()) };
-        identity.check_member(options.node, cluster).map_err(refused)?;
+        identity.check_member(options.node, cluster).map_err(|reason| unusable(dir, &reason))?;
     }
     let found = verify(files, dir, &identity)?;
     let former = former::load(disk, dir)?;

@@ -3,6 +3,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+/// Minimum number of descriptors reserved from connections: an idle member of a cluster of three has about 50 open.
+const RESERVED_MIN: u64 = 96;
 /// Maximum number of descriptors reserved from connections: for the log, stores, pushes, plugins and metrics.
 const RESERVED_MAX: u64 = 1024;
 /// One part in this many of all descriptors is reserved from connections.
@@ -23,8 +25,8 @@ pub fn raise_limit() -> u64 {
 /// Returns the maximum number of open connections: the configured one, if `limit` leaves enough for everything else.
 #[must_use]
 pub fn connections_max(configured: usize, limit: u64) -> usize {
-    let rest = limit - (limit / RESERVED_SHARE).min(RESERVED_MAX);
-    let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+    let rest = limit.saturating_sub((limit / RESERVED_SHARE).clamp(RESERVED_MIN, RESERVED_MAX));
+    let rest = usize::try_from(rest).unwrap_or(usize::MAX).max(1);
     if rest < configured {
         tracing::warn!(
             limit,
@@ -44,6 +46,8 @@ mod tests {
     fn connections_leave_descriptors_for_everything_else() {
         assert_eq!(connections_max(16_384, 1024), 768);
         assert_eq!(connections_max(100, 1024), 100);
+        assert_eq!(connections_max(16_384, 256), 160);
+        assert_eq!(connections_max(16_384, 64), 1, "more would take what the log needs");
         assert_eq!(connections_max(16_384, 16_384), 15_360);
         assert_eq!(connections_max(16_384, 1 << 20), 16_384);
         assert_eq!(connections_max(16_384, u64::MAX), 16_384);

@@ -179,7 +179,8 @@ impl Node {
     fn settle(&self, config: &Config, with_kv: bool, unsettled: Unsettled) -> Result<(), NodeError> {
         if unsettled.waits {
             self.wait_for_configuration(&unsettled)?;
-            return self.start_readers(&unsettled.declared);
+            self.start_readers(&unsettled.declared)?;
+            return self.ensure_operator(config);
         }
         for activation in unsettled.activations {
             let from = activation.from.max(self.service.shared.progress.last().next());
@@ -195,14 +196,28 @@ impl Node {
         if with_kv {
             self.ensure_kv()?;
         }
-        if config.auth.required
-            && let Some((key, token)) = self.service.access.first_operator().map_err(NodeError::Start)?
-        {
-            write_operator_key(&config.data, &token).map_err(NodeError::Start)?;
-            self.control(ControlChange::CreateKey(key))?;
-            let file = config.data.join(OPERATOR_KEY_FILE);
-            tracing::info!(file = %file.display(), "no operator had a valid key; a new one was written to this file");
+        self.ensure_operator(config)
+    }
+
+    /// Creates a key for an operator if none has a valid one. In a cluster, the member with the lowest number does so.
+    fn ensure_operator(&self, config: &Config) -> Result<(), NodeError> {
+        if !config.auth.required || !self.service.has_lowest_number() {
+            return Ok(());
         }
+        // Another node may have created one meanwhile, or revoked the last one.
+        let knows = self.runtime.block_on(self.service.catch_up_with_others()).is_ok() || self.service.seeds();
+        let Some((key, token)) = self.service.access.first_operator().map_err(NodeError::Start)? else { return Ok(()) };
+        if !knows {
+            tracing::warn!(
+                "as far as this node knows, no operator has a valid key, but it cannot ask the other nodes: restart it once a majority \
+                 of the cluster runs, and it writes a new one"
+            );
+            return Ok(());
+        }
+        write_operator_key(&config.data, &token).map_err(NodeError::Start)?;
+        self.control(ControlChange::CreateKey(key))?;
+        let file = config.data.join(OPERATOR_KEY_FILE);
+        tracing::info!(file = %file.display(), "no operator had a valid key; a new one was written to this file");
         Ok(())
     }
 

@@ -95,7 +95,7 @@ impl NodeApi for NodeService {
                 if trying {
                     format!("the storage of store {of} has not reported its watermark yet")
                 } else {
-                    format!("the storage of store {of} does not return its watermark; see the status of the store")
+                    format!("the watermark of store {of} in its storage is not known; see the status of the store")
                 }
             }));
         } else if !unreported.is_empty() {

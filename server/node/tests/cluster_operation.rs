@@ -74,14 +74,19 @@ fn what_one_node_has_created_every_node_knows_at_once() {
     assert_ne!(unknown.body["retryable"], true, "{}", unknown.body);
 }
 
-#[test]
-fn a_key_of_one_node_opens_every_other_at_once() {
-    let mut cluster = Cluster::prepare(3);
+/// Turns access control on, on all nodes of a cluster that has not started.
+fn require_keys(cluster: &Cluster) {
     for id in cluster.ids() {
         let file = cluster.node_dir(id).join("tribunal.toml");
         let config = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, config.replacen("[cluster]", "[auth]\nrequired = true\n[cluster]", 1)).unwrap();
     }
+}
+
+#[test]
+fn a_key_of_one_node_opens_every_other_at_once() {
+    let mut cluster = Cluster::prepare(3);
+    require_keys(&cluster);
     cluster.start_all();
     let operator = eventually("the key of the first operator", || {
         let token = std::fs::read_to_string(cluster.node_dir(1).join("data/operator.key")).ok()?;
@@ -133,6 +138,57 @@ fn a_key_of_one_node_opens_every_other_at_once() {
         let text = told.body.to_string();
         assert!(!text.contains("connected") && !text.contains("127.0.0.1"), "{text}");
     }
+}
+
+#[test]
+fn the_lowest_remaining_member_writes_a_new_operator_key() {
+    let mut cluster = Cluster::prepare(3);
+    require_keys(&cluster);
+    cluster.start_all();
+    let file = cluster.node_dir(1).join("data/operator.key");
+    let operator = eventually("the key of the first operator", || {
+        let token = std::fs::read_to_string(&file).ok()?;
+        let answer = keyed::call(cluster.node(2), token.trim(), "GET", "/v1/stores", None);
+        (answer.status == 200).then(|| token.trim().to_owned())
+    });
+    let urls = [2, 3].map(|id| cluster.node(id).url.clone()).join(",");
+    let run = |arguments: &[&str]| {
+        let tribunal = Command::new(env!("CARGO_BIN_EXE_tribunal"))
+            .args(arguments)
+            .args(["--url", &urls, "--api-key-file"])
+            .arg(&file)
+            .output()
+            .expect("it runs");
+        assert!(tribunal.status.success(), "{}", String::from_utf8_lossy(&tribunal.stderr));
+        String::from_utf8(tribunal.stdout).expect("text")
+    };
+    // Each node knows its own uses only; the command asks all.
+    let new = json!({"name": "engine", "roles": ["engine"]});
+    let engine = taken(|| keyed::call(cluster.node(2), &operator, "POST", "/v1/admin/keys", Some(&new))).body;
+    let token = engine["key"].as_str().unwrap_or_else(|| panic!("no key: {engine}"));
+    assert_eq!(taken(|| keyed::call(cluster.node(3), token, "GET", "/v1/stores", None)).status, 200);
+    eventually("its use on node 3", || {
+        let listed = run(&["key", "ls", "--json"]);
+        let mut keys = listed.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        keys.find(|key| key["name"] == "engine")?["last_used_ms"].is_string().then_some(())
+    });
+    run(&["cluster", "remove", "1"]);
+    cluster.take(1).kill();
+    let keys = taken(|| keyed::call(cluster.node(2), &operator, "GET", "/v1/admin/keys", None)).body;
+    let of_operator = keys["keys"].as_array().expect("keys").iter().find(|key| key["name"] == "first-operator");
+    let path =
+        format!("/v1/admin/keys/{}?force=true", of_operator.expect("the operator's")["id"].as_str().expect("text"));
+    assert_eq!(taken(|| keyed::call(cluster.node(2), &operator, "DELETE", &path, None)).status, 204);
+    for id in [3, 2] {
+        cluster.take(id).kill();
+        cluster.start_node(id);
+    }
+    let renewed = eventually("the new key", || {
+        let token = std::fs::read_to_string(cluster.node_dir(2).join("data/operator.key")).ok()?;
+        (keyed::call(cluster.node(3), token.trim(), "GET", "/v1/stores", None).status == 200).then_some(token)
+    });
+    assert_ne!(renewed.trim(), operator);
+    assert!(!cluster.node_dir(3).join("data/operator.key").exists(), "one node writes it");
 }
 
 #[test]

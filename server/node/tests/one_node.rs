@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::process::Command;
+
 use serde_json::{Value, json};
 use support::{Node, eventually, new_id};
 
@@ -357,8 +359,13 @@ fn a_counter_needs_no_insert() {
 fn a_repeated_id_that_had_to_be_forgotten_may_have_been_executed() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("tribunal.toml");
-    std::fs::write(&config, "[resolver]\nstatus_bytes_max = 1048576\n").unwrap();
-    let node = Node::try_start(&dir.path().join("data"), &["--config", config.to_str().unwrap()]).expect("it starts");
+    let data = dir.path().join("data");
+    let text = format!("listen = \"127.0.0.1:0\"\ndata = {data:?}\n[resolver]\nstatus_bytes_max = 1048576\n");
+    std::fs::write(&config, text).unwrap();
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_tribunal"));
+    serve.args(["serve", "--config"]).arg(&config);
+    let node = Node::spawn(serve).expect("it starts");
+    assert_eq!(node.put("/v1/stores/kv", &json!({"adaptor": "kv"})).status, 201);
     let (id, body) = (new_id(), json!({"writes": [{"op": "put", "store": "kv", "key": "first", "value": 1}]}));
     let commit = || node.post(&format!("/v1/txns/{id}/commit"), &body);
     assert_eq!(commit().body["status"], "committed");

@@ -249,7 +249,11 @@ class Client:
         return self._perform(self._service.status(txn_id, fence=fence, wait_s=wait_s))
 
     def abort(self, txn_id: str) -> Verdict:
-        """Abort a transaction unless it has its verdict already, and return the verdict."""
+        """Abort a transaction unless it has its verdict already, and return the verdict.
+
+        While a commit with this id is being decided, this raises `Unavailable`: `status` with `fence` waits for the
+        verdict.
+        """
         return self._perform(self._service.abort(txn_id))
 
     def validate(self, prepared: PreparedCommit) -> DryRun:

@@ -132,7 +132,8 @@ def merge(before: PendingWrite | None, then: PendingWrite, row: Known) -> Pendin
                     return None
                 if row == "unread":
                     did = "adds to" if before.op == "add" else f"{before.op}s"
-                    raise Misuse(f"the transaction {did} and deletes a row that it has not read: read the row before writing it")
+                    what = f"the transaction {did} and deletes a row that it has not read"
+                    raise Misuse(f"{what}: read the row before writing it")
                 if before.op == "insert":
                     raise Misuse("the transaction inserts and deletes a row that it has read, which exists")
             return PendingWrite("delete")

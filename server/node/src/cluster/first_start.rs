@@ -16,6 +16,7 @@ use tribunal_member::Stage;
 use tribunal_types::NodeId;
 
 use crate::cluster::membership::Membership;
+use crate::data_dir::log_dir;
 
 /// The remedy for a node that was removed.
 pub const REMOVED: &str = "the cluster has removed this node; start no process with its directory any more. To use the machine \
@@ -50,10 +51,14 @@ pub fn has_note(data: &Path) -> bool {
     data.join(FILE).exists()
 }
 
-/// Returns why a node cannot start with this configuration, according to the note in its data directory, if there is one:
-/// the cluster began with other founders, or has removed the node. Writes nothing.
+/// Returns why a node cannot start with this configuration, according to its data directory: the log in it is another
+/// cluster's or node's, or by the note in it, the cluster began with other founders or has removed the node. Writes
+/// nothing.
 #[must_use]
 pub fn contradiction(data: &Path, membership: &Membership) -> Option<String> {
+    if let Err(fault) = tribunal_log::check_member(&log_dir(data), membership.node, membership.identity) {
+        return Some(fault.to_string());
+    }
     if !has_note(data) {
         return None;
     }
@@ -298,7 +303,7 @@ const LOST: &str = "If it is lost, the node must not return under its number, or
 
 #[cfg(test)]
 mod tests {
-    use tribunal_log::ClusterIdentity;
+    use tribunal_log::{ClusterIdentity, LogOptions};
     use tribunal_types::{Incarnation, LogId};
 
     use super::*;
@@ -316,6 +321,21 @@ mod tests {
             founders,
             authorities: Vec::new(),
         }
+    }
+
+    #[test]
+    fn a_log_of_another_cluster_or_node_contradicts_the_configuration() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = membership(1, 3);
+        assert_eq!(contradiction(dir.path(), &own), None, "it has no log yet");
+        let options = LogOptions { node: own.node, cluster: Some(own.identity), ..LogOptions::default() };
+        drop(tribunal_log::open(&log_dir(dir.path()), &options).unwrap());
+        assert_eq!(contradiction(dir.path(), &own), None);
+        let renamed = Membership { identity: ClusterIdentity { id: LogId([3; 16]), ..own.identity }, ..own };
+        let told = contradiction(dir.path(), &renamed).unwrap();
+        assert!(told.contains("log cannot be used: it is log 01010101") && told.contains("`cluster.name`"), "{told}");
+        let told = contradiction(dir.path(), &membership(2, 3)).unwrap();
+        assert!(told.contains("it is the log of node 1, and this is node 2"), "{told}");
     }
 
     /// Exchanges all nodes' stages until nothing changes.

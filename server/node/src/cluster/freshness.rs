@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tribunal_service::{Freshness, ServiceError, Session};
-use tribunal_types::{Epoch, StoreId, TxnRequest, limits};
+use tribunal_types::{Epoch, NodeStage, StoreId, TxnRequest, limits};
 
 use crate::cluster::obstacle::{not_begun, not_let_in, obstacle, starting};
 use crate::cluster::view::{Joined, not_connected, view_of};
@@ -147,6 +147,19 @@ impl NodeService {
         });
         *last = Some((begun, result.clone()));
         result
+    }
+
+    /// Returns whether no present member of the cluster has a lower number; true for a node that runs alone.
+    pub(crate) fn has_lowest_number(&self) -> bool {
+        let Some(Joined { membership, .. }) = &self.joined else { return true };
+        let members = self.shared.view.roles().members;
+        let mut present = members.nodes().filter(|known| known.stage == NodeStage::Present);
+        present.next().is_none_or(|lowest| lowest.id >= membership.node)
+    }
+
+    /// Returns whether this node sets the configuration of a new cluster; true for a node that runs alone.
+    pub(crate) fn seeds(&self) -> bool {
+        self.joined.as_ref().is_none_or(|joined| joined.membership.seeds())
     }
 
     /// Returns why this node takes no commits, or cannot learn of the other nodes' commits, and the remedy.

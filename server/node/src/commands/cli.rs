@@ -202,7 +202,8 @@ pub struct ClusterStatus {
     #[command(flatten)]
     pub target: Target,
     /// Timeout for the answer of each node, milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    // A node that misses the others takes up to four seconds to find that it cannot check the key.
+    #[arg(long, value_name = "MS", default_value_t = 8000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     pub timeout_ms: u64,
 }
 

@@ -106,12 +106,16 @@ fn cluster_of(root: &Path, from: &Path, name: &str, node: &NodeFiles, nodes: Vec
     }
 }
 
-/// Writes the files of a node that is added to the cluster with files in `root`.
+/// Writes the files of a node that is added to the cluster with files in `root`; returns `false` if they are complete
+/// already, and then leaves them as they are.
 ///
 /// # Errors
 /// If a file cannot be created or written.
-pub fn add(root: &Path, name: &str, node: &NodeFiles, config: &Config) -> Result<(), String> {
-    write_node(&authority_in(root, name)?, node, config)
+pub fn add(root: &Path, name: &str, node: &NodeFiles, config: &Config) -> Result<bool, String> {
+    if node.dir.join(CONFIG_FILE).exists() {
+        return Ok(false);
+    }
+    write_node(&authority_in(root, name)?, node, config).map(|()| true)
 }
 
 /// Checks that the cluster's authority can sign a new node's certificate.

@@ -184,8 +184,8 @@ pub fn add(flags: &ClusterAdd) -> Result<(), String> {
     };
     let over_https = flags.target.url.split(',').any(|url| url.trim().starts_with("https://"));
     let config = template.config_of(&admitted, &info, (listen, api), over_https);
-    cluster_files::add(&template.root, &template.cluster.name, &node, &config)?;
-    tell_added(flags, &template, &node, &config)
+    let is_new = cluster_files::add(&template.root, &template.cluster.name, &node, &config)?;
+    tell_added(flags, &template, &node, &config, is_new)
 }
 
 /// Checks that the nodes of a cluster trust the authority in `file`, if they report the ones they trust.
@@ -206,7 +206,14 @@ fn check_authority(file: &Path, cluster: &ClusterInfo) -> Result<(), String> {
     ))
 }
 
-fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles, config: &Config) -> Result<(), String> {
+/// Prints what remains to be done for an admitted node, whose files may have existed already.
+fn tell_added(
+    flags: &ClusterAdd,
+    template: &Template,
+    node: &NodeFiles,
+    config: &Config,
+    is_new: bool,
+) -> Result<(), String> {
     let file = node.dir.join(CONFIG_FILE);
     if flags.target.json {
         let told = serde_json::json!({ "node": node.id, "address": node.address, "config": file });
@@ -218,6 +225,12 @@ fn tell_added(flags: &ClusterAdd, template: &Template, node: &NodeFiles, config:
         node.id,
         node.address
     );
+    if !is_new {
+        out!(
+            "It had been admitted before: {} and the files beside it exist, and were left as they are.",
+            file.display()
+        );
+    }
     if template.cluster.secret_file.is_absolute() {
         out!("A running `cluster up` starts it. Otherwise: {} serve --config {}", program(), file.display());
     } else {

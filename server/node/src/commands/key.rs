@@ -1,9 +1,9 @@
 //! `tribunal key`: issue, list and revoke API keys.
 
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tribunal_api::KeyRequest;
+use tribunal_api::{KeyInfo, KeyRequest};
 
 use crate::commands::cli::KeyRole;
 use crate::commands::output::out;
@@ -12,6 +12,8 @@ use crate::commands::target::Target;
 
 /// Remaining validity up to which it is shown: that at which nodes begin to report the end of a key.
 const SOON_DAYS: u128 = 30;
+/// Timeout for the answer of each node about its uses of keys.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Creates a key and prints it: the only time its secret is shown.
 ///
@@ -49,7 +51,7 @@ pub fn create(
 /// # Errors
 /// If the caller may not do so.
 pub fn ls(target: &Target) -> Result<(), String> {
-    let keys = block_on(async { target.client()?.keys().await })?;
+    let keys = listed(target)?;
     if !target.json {
         out!("{:<18} {:<16} {:<20} {:<20} {:<30} roles", "id", "namespace", "name", "last use", "expires");
     }
@@ -70,6 +72,33 @@ pub fn ls(target: &Target) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Returns all keys, each with its last use on any of the nodes that `target` names: a node knows only its own uses.
+fn listed(target: &Target) -> Result<Vec<KeyInfo>, String> {
+    let nodes = target.clients(TIMEOUT).map_err(|error| error.to_string())?;
+    let mut keys = block_on(async { target.client()?.keys().await })?;
+    if nodes.len() < 2 {
+        return Ok(keys);
+    }
+    for (url, node) in nodes {
+        match block_on(async { node.keys().await }) {
+            Ok(known) => keys.iter_mut().for_each(|key| note_uses(key, &known)),
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "uses on {url} are not shown: {error}");
+            }
+        }
+    }
+    Ok(keys)
+}
+
+/// Raises the last use of a key to what another node knows of it.
+fn note_uses(key: &mut KeyInfo, known: &[KeyInfo]) {
+    let at = |key: &KeyInfo| key.last_used_ms.as_ref().and_then(|ms| ms.parse::<u64>().ok());
+    let other = known.iter().find(|other| other.id == key.id);
+    if let Some(other) = other.filter(|other| at(other) > at(key)) {
+        key.last_used_ms.clone_from(&other.last_used_ms);
+    }
 }
 
 /// Revokes a key.
