@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -153,6 +154,25 @@ func TestCommitsOfABatchAreSentAgainWithinOneTimeout(t *testing.T) {
 		// A commit that was not resent was not accepted.
 		if at < concurrentMax && !errors.As(result.Err, &unknown) || at == count-1 && !errors.As(result.Err, &unavailable) {
 			t.Errorf("%d: %+v", at, result)
+		}
+	}
+}
+
+func TestACommitWhoseVerdictIsForgottenIsUnknownAndNotAMistake(t *testing.T) {
+	for _, code := range forgotten {
+		service := startEndpoint(t, func(kind string, _ []string, _ int) (int, string) {
+			if kind == "batch" {
+				return 200, `{"results":[` + problemLine("txn", 422, code) + "]}"
+			}
+			return 422, troubleText(422, code)
+		})
+		client := clientOf(t, Options{}, service.url)
+		_, err := client.Commit(t.Context(), preparedPut(t, client, 1))
+		for _, err := range []error{err, batchOf(t, client, 1)[0].Err} {
+			var unknown *OutcomeUnknown
+			if !errors.As(err, &unknown) || !strings.Contains(err.Error(), code) {
+				t.Errorf("%s: %v", code, err)
+			}
 		}
 	}
 }

@@ -257,12 +257,16 @@ func verdict(a reply[wire.TxnOutcome]) (Verdict, error) {
 	return verdictOf(outcome, replayed, a.header.Get("Traceparent"))
 }
 
+// forgotten lists the codes of a commit whose id an earlier request may have used: the service no longer has its verdict.
+var forgotten = []string{"txn_id_forgotten", "verdict_truncated"}
+
 // decided returns the verdict of a commit from a reply. The commit was accepted if the service answered without an
 // error: if the answer cannot be understood, a status request would get the same answer.
 func decided(txnID string, a reply[wire.TxnOutcome]) (Verdict, error) {
 	found, err := verdict(a)
 	var unexpected *ServerMisbehaved
-	if a.data != nil && errors.As(err, &unexpected) {
+	isForgotten := a.problem != nil && slices.Contains(forgotten, a.problem.Code)
+	if isForgotten || a.data != nil && errors.As(err, &unexpected) {
 		return nil, &OutcomeUnknown{txnID, err}
 	}
 	return found, err

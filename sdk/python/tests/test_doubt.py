@@ -46,6 +46,25 @@ def test_a_commit_whose_response_is_unclear_is_resolved_by_its_id(start: Start, 
         assert verdict.replayed
 
 
+@pytest.mark.parametrize("code", ["txn_id_forgotten", "verdict_truncated"])
+def test_a_commit_whose_verdict_is_forgotten_is_unknown_and_not_a_mistake(start: Start, code: str) -> None:
+    def script(kind: str, ids: list[str], before: int) -> Reply:
+        if kind == "begin":
+            return works(kind, ids, before)
+        line = {"status": "problem", "problem": problem(422, code)}
+        return refused(422, code) if kind == "commit" else (200, {"results": [line]})
+
+    client = client_of([start(script).url])
+    txn = client.begin(["kv"])
+    txn.put("kv", "a", 1)
+    with pytest.raises(OutcomeUnknown, match=code):
+        txn.commit()
+    with pytest.raises(Misuse):
+        txn.put("kv", "a", 2)
+    (result,) = client.batch([prepared(client)])
+    assert isinstance(result, OutcomeUnknown)
+
+
 def test_a_transaction_stays_closed_while_its_outcome_is_unknown(start: Start) -> None:
     def script(kind: str, ids: list[str], before: int) -> Reply:
         if kind == "begin":

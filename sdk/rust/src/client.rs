@@ -29,6 +29,9 @@ use crate::{
     AttemptHook, Error, LogReader, Outcome, PreparedCommit, RetryPolicy, Transaction, commit_batch, read_batch, wire,
 };
 
+/// Codes of a commit whose id an earlier request may have used: the service no longer has its verdict.
+const FORGOTTEN: [&str; 2] = ["txn_id_forgotten", "verdict_truncated"];
+
 /// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
@@ -241,6 +244,10 @@ impl Client {
     /// Returns the outcome of a commit. If it was lost, requests it by the id until the deadline.
     pub(crate) async fn settled_by(&self, txn_id: &str, told: Told, deadline: Instant) -> Result<Outcome, Error> {
         match told {
+            Told::Decided(Err(Error::ClientMistake(problem))) if FORGOTTEN.contains(&&*problem.code) => {
+                let text = Error::ClientMistake(problem).to_string();
+                Err(Error::OutcomeUnknown { txn_id: txn_id.to_owned(), text })
+            }
             Told::Decided(decided) => self.recorded(decided),
             Told::Lost(lost) => self.resolve(txn_id, &lost, deadline).await,
         }

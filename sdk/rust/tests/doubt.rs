@@ -106,6 +106,24 @@ async fn commits_of_a_batch_that_were_refused_are_sent_again_within_one_timeout(
 }
 
 #[tokio::test]
+async fn a_commit_whose_verdict_is_forgotten_is_unknown_and_not_a_mistake() {
+    for code in ["txn_id_forgotten", "verdict_truncated"] {
+        let script = move |kind: &str, _: &[String], _| match kind {
+            "batch" => Reply::Json(200, json!({ "results": [{ "status": "problem", "problem": problem(422, code) }] })),
+            _ => refused(422, code),
+        };
+        let service = Endpoint::start(script).await;
+        let client = client(&[&service.url], options());
+        let single = client.commit(&prepared(&client)).await;
+        let of_batch = client.batch(&[prepared(&client)]).await.expect("an outcome").remove(0);
+        for unknown in [single, of_batch] {
+            let Err(Error::OutcomeUnknown { text, .. }) = unknown else { panic!("nobody knows: {unknown:?}") };
+            assert!(text.contains(code), "{text}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_commit_may_wait_for_its_stores() {
     // Longer than the share of each endpoint, and than the timeout of all.
     let slow = |kind: &str, ids: &[String], _| {

@@ -1,6 +1,6 @@
 /** Verdicts: the final decisions of the service. */
 
-import { errorOf, OutcomeUnknown, ServerMisbehaved } from "./errors.js";
+import { ClientMistake, errorOf, OutcomeUnknown, ServerMisbehaved } from "./errors.js";
 import { settled, type Reply } from "./exchange.js";
 import { keyOf, type Key } from "./keys.js";
 import type { components } from "./wire/schema.js";
@@ -141,6 +141,9 @@ export function verdict(reply: Reply<TxnOutcome>): Verdict {
   return verdictOf(settled(reply), replayed, traceparentOf(reply));
 }
 
+/** The codes of a commit whose id an earlier request may have used: the service no longer has its verdict. */
+const forgotten: readonly string[] = ["txn_id_forgotten", "verdict_truncated"];
+
 /**
  * Returns the verdict of a commit. The commit was accepted if the service answered without an error: if the answer
  * cannot be understood, a status request would get the same answer.
@@ -149,7 +152,8 @@ export function decided(txnId: string, reply: Reply<TxnOutcome>): Verdict {
   try {
     return verdict(reply);
   } catch (error) {
-    if (reply.kind === "ok" && error instanceof ServerMisbehaved) throw new OutcomeUnknown(txnId, error.message, error);
+    const isForgotten = error instanceof ClientMistake && forgotten.includes(error.code);
+    if (isForgotten || (reply.kind === "ok" && error instanceof ServerMisbehaved)) throw new OutcomeUnknown(txnId, error.message, error);
     throw error;
   }
 }

@@ -84,6 +84,18 @@ for (const [name, lost] of [["lost", "lost"], ["unknown", refused(504, "outcome_
   });
 }
 
+test("a commit whose verdict is forgotten is unknown and not a mistake", async () => {
+  for (const code of ["txn_id_forgotten", "verdict_truncated"]) {
+    const service = await endpoint((kind) =>
+      kind === "batch" ? [200, { results: [{ status: "problem", problem: problem(422, code) }] }] : refused(422, code),
+    );
+    const client = clientOf([service.url]);
+    await assert.rejects(client.commit(prepared(client)), (error: unknown) => error instanceof OutcomeUnknown && error.message.includes(code));
+    const [result] = await client.batch([prepared(client)]);
+    assert.ok(result instanceof OutcomeUnknown);
+  }
+});
+
 test("definite answers are not repeated elsewhere", async () => {
   for (const [status, code] of [[422, "bad_write"], [429, "quota_exceeded"], [503, "overloaded"], [401, "unauthenticated"]] as const) {
     const [first, second] = [await endpoint(() => refused(status, code)), await endpoint(works)];

@@ -103,6 +103,10 @@ class Misuse(TribunalError):
 FORKED = "the client was used before this process was forked: create one in each process"
 
 
+FORGOTTEN = ("txn_id_forgotten", "verdict_truncated")
+"""Codes of a commit whose id an earlier request may have used: the service no longer has its verdict."""
+
+
 SESSION_UNKNOWN = "session_unknown"
 """Code of a refusal: no node of the service's log issued the session token."""
 

@@ -30,6 +30,7 @@ from .coalescer import Batchable
 from .commit_batch import CommitItem, body_of, commit_item, lost, outcomes, part_size, single, split_reply
 from .consumers import consumer_of, offset_of
 from .errors import (
+    FORGOTTEN,
     SESSION_UNKNOWN,
     ClientMistake,
     Misuse,
@@ -250,6 +251,10 @@ class Service:
             return self._recorded((yield from self._resolve(txn_id, why, deadline)))
         try:
             return self._recorded(verdict(reply))
+        except ClientMistake as error:
+            if error.code not in FORGOTTEN:
+                raise
+            raise OutcomeUnknown(txn_id, str(error)) from error
         except ServerMisbehaved as error:
             if not isinstance(reply, Answer):
                 raise
