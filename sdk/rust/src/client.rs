@@ -317,7 +317,8 @@ impl Client {
         Err(Error::OutcomeUnknown { txn_id: txn_id.to_owned(), text: last })
     }
 
-    /// Aborts a transaction unless it already has a verdict, and returns the verdict.
+    /// Aborts a transaction unless it already has a verdict, and returns the verdict. While a commit with this id is being
+    /// decided, the error is [`Error::Unavailable`]: [`Client::status`] with `fence` waits for the verdict.
     ///
     /// # Errors
     /// See [`Error`].

@@ -48,7 +48,8 @@ pub trait Adaptor: Send + Sync + 'static {
     /// Returns what to do if the storage needs records from before `oldest`, where the log begins.
     fn if_truncated(&self, oldest: Lsn) -> String {
         format!(
-            "Load it from elsewhere with everything up to some LSN n >= {}, then attach the store with loaded_lsn n",
+            "Load it from elsewhere with everything up to some LSN n >= {}, then attach the store with loaded_lsn n. In a cluster, \
+             the log of another node may begin earlier: then drain this node (`tribunal cluster drain`) and resume the push",
             oldest.0.saturating_sub(1)
         )
     }
