@@ -139,6 +139,10 @@ impl NodeApi for NodeService {
         self.joined.is_none() || self.catch_up.has_caught_up()
     }
 
+    fn failed_to_catch_up_lately(&self) -> bool {
+        self.catch_up.failed_lately()
+    }
+
     fn catch_up(&self) -> Reply<'_, ()> {
         Box::pin(self.catch_up_with_others())
     }

@@ -138,6 +138,25 @@ fn a_key_of_one_node_opens_every_other_at_once() {
         let text = told.body.to_string();
         assert!(!text.contains("connected") && !text.contains("127.0.0.1"), "{text}");
     }
+
+    // After a restart, it does not ask them again for each request of an operator who looks for the fault.
+    cluster.take(1).kill();
+    cluster.start_node(1);
+    let alone = cluster.node(1);
+    let ask = |path: &str| keyed::call(alone, &operator, "GET", path, None);
+    let tries = || {
+        let text = ask("/metrics").body;
+        let mut lines = text.as_str().expect("text").lines();
+        let line = lines.find(|line| line.starts_with("tribunal_fresh_read_failures_total ")).expect("it is counted");
+        line.to_owned()
+    };
+    assert_eq!(ask("/v1/cluster").status, 200);
+    let before = tries();
+    assert!(!before.ends_with(" 0"), "it has tried: {before}");
+    for _ in 0..3 {
+        assert_eq!(ask("/v1/cluster").status, 200);
+    }
+    assert_eq!(tries(), before);
 }
 
 #[test]

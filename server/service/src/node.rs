@@ -56,6 +56,11 @@ pub trait NodeApi: Send + Sync {
     /// Returns whether this node knows everything that was acknowledged before it started.
     fn has_caught_up(&self) -> bool;
 
+    /// Returns whether this node has tried to catch up a short while ago, and could not.
+    fn failed_to_catch_up_lately(&self) -> bool {
+        false
+    }
+
     /// Waits until this node knows all stores, tenants and keys whose creation was acknowledged on any node before the
     /// call.
     ///

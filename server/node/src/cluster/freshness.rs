@@ -145,6 +145,7 @@ impl NodeService {
                  created it: {reason}"
             ),
         });
+        *self.catch_up.failed_at.lock() = result.is_err().then(Instant::now);
         *last = Some((begun, result.clone()));
         result
     }
