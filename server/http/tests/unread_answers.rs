@@ -77,7 +77,7 @@ async fn guarded(quota: TenantQuota) -> Running {
 /// Returns the status of a request with a body of this size, or without one, on another connection.
 async fn status(server: &Running, bytes: usize) -> u16 {
     let mut client = Client::connect(server.address).await;
-    let body = if bytes == 0 { String::new() } else { format!("{{{:1$}}}", "", bytes - 2) };
+    let body = if bytes == 0 { String::new() } else { format!("{{{}}}", " ".repeat(bytes - 2)) };
     let headers = [KEY, ("content-type", "application/json")];
     client.call("POST", "/v1/stores/kv/push/resume", &headers, body.as_bytes()).await.status
 }
