@@ -8,10 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal
 
 from tribunal_client import AsyncClient, Client, Committed, PreparedCommit, RetryPolicy
+
+from .crowds import CrowdServer
 
 Prompt = tuple[int, Any] | tuple[int, str, str] | list[Any] | Literal["lost", "silent"]
 """Status and body, or with a content type a text, or the lines of a response; or none: it is lost, or stays silent."""
@@ -73,7 +75,7 @@ class Endpoint:
                 pass
 
         self._stopped = stopped
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = CrowdServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

@@ -8,9 +8,11 @@ import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+
+from .crowds import CrowdServer
 
 Scripted = tuple[int, dict[str, Any]]
 """Status and body of a response."""
@@ -59,7 +61,7 @@ class Service:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = CrowdServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         port = self._server.server_address[1]
         self.url = f"http://127.0.0.1:{port}"

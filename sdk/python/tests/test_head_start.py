@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from tribunal_client import Client
 from tribunal_client.coalescer import AsyncCoalescer, Bounds, Coalescer
 from tribunal_client.commit_batch import BOUNDS
 
+from .crowds import CrowdServer
 from .test_coalesce import sessions
 
 NEVER_SLOW = Bounds(in_flight_max=2, head_start_s=3600, items_max=100, bytes_max=100)
@@ -373,11 +374,7 @@ def counting(url: str) -> Iterator[tuple[str, list[int]]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    class Server(ThreadingHTTPServer):
-        request_queue_size = 128
-        daemon_threads = True
-
-    server = Server(("127.0.0.1", 0), Handler)
+    server = CrowdServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}", counts
     server.shutdown()

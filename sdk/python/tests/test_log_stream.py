@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from tribunal_client import (
 )
 from tribunal_client.checksum import crc32c, value_texts
 
+from .crowds import CrowdServer
 from .holding import problem
 from .scripted import make_certificate
 
@@ -68,7 +69,7 @@ class LogService:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = CrowdServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         if certificate is not None:

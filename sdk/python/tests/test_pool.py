@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import httpx
 import pytest
 
 from tribunal_client import AsyncClient, Client, Unavailable
 from tribunal_client.pool import IDLE_MAX_S, AsyncPool, Pool, _Idle
+
+from .crowds import CrowdServer
 
 ONE = httpx.Limits(max_connections=1, max_keepalive_connections=1)
 
@@ -42,7 +44,7 @@ class Service:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = CrowdServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()

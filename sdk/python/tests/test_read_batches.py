@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Literal
 
 import pytest
@@ -32,6 +32,7 @@ from tribunal_client import (
 )
 from tribunal_client.read_batch import BOUNDS
 
+from .crowds import CrowdServer
 from .holding import committed, problem
 
 SOME_ID = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a"
@@ -115,11 +116,7 @@ class HoldingService:
             def log_message(self, *_: object) -> None:
                 pass
 
-        class Server(ThreadingHTTPServer):
-            request_queue_size = 128
-            daemon_threads = True
-
-        self._server = Server(("127.0.0.1", 0), Handler)
+        self._server = CrowdServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
