@@ -11,7 +11,7 @@ const DISTANCE_MAX: usize = 2;
 const COMPARED_BYTES_MAX: usize = 32;
 
 /// Paths of other APIs, and their equivalents in this one. `{}` is the name of a store.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 11] = [
     ("/v1/begin", "`POST /v1/txns`"),
     ("/v1/commit", "`POST /v1/txns/ID/commit`"),
     ("/v1/txn/commit", "`POST /v1/txns/ID/commit`"),
@@ -21,7 +21,6 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("/v1/stores/{}/log", "`/v1/log?store={}`"),
     ("/v1/stores/{}/snapshot", "`/v1/snapshot?store={}`"),
     ("/v1/stores/{}/read", "`POST /v1/stores/{}/rows/read`"),
-    ("/v1/stores/{}/rows:read", "`POST /v1/stores/{}/rows/read`"),
     ("/v1/stores/{}/import", "`POST /v1/stores/{}/versions`"),
     ("/v1/stores/{}/webhook", "`/v1/stores/{}/push`"),
 ];

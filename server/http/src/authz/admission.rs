@@ -175,7 +175,7 @@ async fn principal(app: &App, token: &str, diagnoses: bool) -> Result<Arc<Princi
     let node = &app.service.node;
     match app.service.keys.authenticate(token) {
         Err(reason) if reason.is_unknown && catches_up(app).await? => {}
-        // An operator who looks for the fault would wait for every answer.
+        // Otherwise an operator who looks for the fault would wait for each answer.
         Ok(_) if diagnoses && node.failed_to_catch_up_lately() => {}
         Ok(_) if !node.has_caught_up() => match node.catch_up().await {
             Ok(()) => {}

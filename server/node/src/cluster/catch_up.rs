@@ -14,7 +14,8 @@ pub struct CatchUp {
     /// Whether the node has decided everything that was acknowledged before it started, by itself among others. Its
     /// disk does not tell: it may have acknowledged entries that it did not know to be committed when its process ended.
     pub(super) since_start: AtomicBool,
-    /// When the node last failed to learn the configuration, unless it has succeeded since.
+    /// When the node last failed to learn the configuration, unless it has succeeded since. Readable while an attempt
+    /// holds the lock of `configuration`.
     pub(super) failed_at: parking_lot::Mutex<Option<Instant>>,
 }
 

@@ -4,7 +4,7 @@
 //! that every request waits for does only what no other thread can.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
@@ -58,7 +58,7 @@ impl NodeService {
             }
             Answer::Stored(at) => self.stored(at).await,
             Answer::BodyMismatch => Err(ServiceError::BodyMismatch),
-            Answer::Expired => Err(ServiceError::TxnIdExpired(id_time(id))),
+            Answer::Expired => Err(ServiceError::TxnIdExpired(id_time(id, self.clock.now_ms()))),
             Answer::InFlight => Err(ServiceError::InFlight),
             Answer::Fenced(epoch) => Ok(fenced(epoch)),
             // An abort or a fence: the transaction posted under the id earlier is a separate matter.
@@ -502,10 +502,8 @@ fn began(mut txn: TxnRequest) -> TxnRequest {
 }
 
 /// Wraps a verdict that belongs to no epoch: nothing of it is stored.
-/// Returns why an id without a known verdict is not executed, by its time.
-fn id_time(id: TxnId) -> IdTime {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+/// Returns why an id without a known verdict is not executed, by its time and the service's.
+fn id_time(id: TxnId, now_ms: u64) -> IdTime {
     match id.unix_ms() {
         ms if ms > now_ms.saturating_add(limits::ID_WINDOW_MS / 2) => IdTime::Ahead,
         ms if now_ms.saturating_sub(ms) > limits::ID_WINDOW_MS => IdTime::Past,

@@ -196,8 +196,8 @@ impl Sequencer {
         self.forgetting_logged_at.set(Some(Instant::now()));
         tracing::warn!(
             remembered_s = remembered_ms / 1000,
-            "there are more transaction ids than `resolver.status_bytes_max` permits: those of the last ten minutes are not all \
-             remembered, and repeated requests with the others are refused. Raise it"
+            "there are more transaction ids than `resolver.status_bytes_max` permits, so not all of the last ten minutes are remembered, \
+             and repeated requests with the forgotten ones are refused. Raise it"
         );
     }
 }
