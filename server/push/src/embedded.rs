@@ -437,6 +437,12 @@ impl View<'_> {
         Ok(stored.map(|stored| row(key, stored)))
     }
 
+    /// Loads rows that are about to be read, if no flush has taken them, into the processor's caches: all at once, where
+    /// each read would wait for its own.
+    pub fn warm<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        self.recent.active.warm(keys);
+    }
+
     /// Returns a row, or `None` if that would require reading the disk.
     #[must_use]
     pub fn get_in_memory(&self, key: &[u8]) -> Option<Option<Row>> {

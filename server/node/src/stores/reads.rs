@@ -16,7 +16,10 @@ use crate::stores::pushes::Pushes;
 use crate::stores::range_reads::{read_ranges, too_large};
 
 /// Maximum number of rows that are looked up on the caller's thread, which may be one that drives connections.
-const ROWS_IN_PLACE_MAX: usize = 64;
+/// As many as take about as long as a batch of commits takes to be parsed there.
+const ROWS_IN_PLACE_MAX: usize = 512;
+/// Number of rows from which on all are loaded into the processor's caches before the first is read.
+const WARMED_MIN: usize = 4;
 /// When to retry if a store is not open yet, milliseconds.
 const UNREPORTED_RETRY_MS: u64 = 20;
 /// Interval at which a waiting read looks whether its stores are open.
@@ -43,8 +46,8 @@ enum Depth {
 }
 
 impl RowReader {
-    /// Reads rows and ranges: on the caller's thread if all of them are in memory, otherwise on a blocking thread. A few
-    /// rows in memory should not require a thread switch.
+    /// Reads rows and ranges: on the caller's thread if all of them are in memory and not very many, otherwise on a blocking
+    /// thread. Rows in memory should not require a thread switch.
     ///
     /// # Errors
     /// See [`tribunal_service::StoreApi::read`].
@@ -108,6 +111,11 @@ impl RowReader {
             stores => self.cut(stores, &mut applied)?,
         };
         let view = |store: StoreId| stores.binary_search(&store).ok().map(|at| &views[at]);
+        if depth == Depth::Memory && query.rows.len() >= WARMED_MIN {
+            for (store, view) in stores.iter().zip(&views) {
+                view.warm(query.rows.iter().filter(|row| row.store == *store).map(|row| &*row.key));
+            }
+        }
         let mut answer = ReadAnswer { applied, ..ReadAnswer::default() };
         let mut bytes = 0;
         for row in &query.rows {

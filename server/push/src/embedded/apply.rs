@@ -46,6 +46,10 @@ impl EmbeddedStore {
                 let text = format!("it ends at LSN {head} and has no record after LSN {before}");
                 return Err(EmbeddedError::Log(SourceError::Unavailable(text)));
             }
+            // The threads that decide do not wait for the rest of this one's time slice, which may be milliseconds.
+            if self.applied() < head {
+                std::thread::yield_now();
+            }
         }
         Ok(())
     }
@@ -86,6 +90,7 @@ impl EmbeddedStore {
             recent.epoch = input.epoch;
             self.shared.stored.set_recent(recent.entry_bytes());
         } else {
+            self.shared.recent.read().active.warm(changes().map(|change| change.key));
             let mut recent = self.shared.recent.write();
             for change in changes() {
                 let row = (change.kind != WriteKind::Delete).then_some((change.version, change.value));
