@@ -6,7 +6,6 @@
 //! Invariant: the body is the JSON of the `CommitRequest` that the same transaction prepares.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -57,8 +56,10 @@ impl CommitBody {
             write_text(json, store);
             write_key(json, key);
             if let Some(version) = version {
-                // Writing into a vector cannot fail. The version is text, because it may exceed 2^53.
-                let _ = write!(json, ",\"version\":\"{version}\"");
+                // As text, because it may exceed 2^53.
+                json.extend_from_slice(b",\"version\":\"");
+                json.extend_from_slice(itoa::Buffer::new().format(version.bits()).as_bytes());
+                json.push(b'"');
             }
         });
     }
@@ -75,7 +76,8 @@ impl CommitBody {
                 json.extend_from_slice(value.get().as_bytes());
             }
             if let Some(or) = write.or {
-                let _ = write!(json, ",\"or\":{or}");
+                json.extend_from_slice(b",\"or\":");
+                json.extend_from_slice(itoa::Buffer::new().format(or).as_bytes());
             }
         });
     }

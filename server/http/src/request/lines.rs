@@ -2,6 +2,7 @@
 //! slices of it.
 
 use axum::body::Bytes;
+use memchr::{memchr, memchr_iter};
 
 /// Splits frames into lines.
 #[derive(Debug, Default)]
@@ -12,6 +13,13 @@ pub struct LineReader {
     frame: Bytes,
     /// Number of lines returned so far.
     lines: u64,
+}
+
+/// Splits bytes at line breaks; the last part, which may be empty, has none.
+pub fn split_lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut from = 0;
+    let ends = memchr_iter(b'\n', bytes).chain([bytes.len()]);
+    ends.map(move |end| &bytes[std::mem::replace(&mut from, end + 1)..end])
 }
 
 /// A line without its line break.
@@ -40,7 +48,7 @@ impl LineReader {
 
     /// Returns the next complete line.
     pub fn next_line(&mut self) -> Option<Line> {
-        let Some(end) = self.frame.iter().position(|byte| *byte == b'\n') else {
+        let Some(end) = memchr(b'\n', &self.frame) else {
             self.begun.extend_from_slice(&self.frame);
             self.frame = Bytes::new();
             return None;
@@ -112,6 +120,13 @@ mod tests {
             assert_eq!(cut(text, piece), lines, "{piece}");
         }
         assert_eq!(cut(b"one\n", 9).len(), 1, "nothing follows the last line break");
+    }
+
+    #[test]
+    fn bytes_are_split_at_every_line_break() {
+        let lines = |text: &'static str| split_lines(text.as_bytes()).map(<[u8]>::to_vec).collect::<Vec<_>>();
+        assert_eq!(lines("one\n\ntwo"), [&b"one"[..], b"", b"two"]);
+        assert_eq!((lines("one\n"), lines("")), (vec![b"one".to_vec(), Vec::new()], vec![Vec::new()]));
     }
 
     #[test]

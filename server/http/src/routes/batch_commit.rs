@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::{CallerContext, caller};
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, document};
+use crate::request::lines::split_lines;
 use crate::request::plain_commit::{commit_document, plain_commit};
 use crate::request::plain_json::{PlainJson, once};
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
@@ -166,9 +167,7 @@ fn too_many() -> ProblemResponse {
 
 fn of_lines(bytes: &[u8], catalog: &Catalog, caller: &CallerContext) -> Result<Batch, ProblemResponse> {
     let mut batch = Batch::default();
-    for (number, line) in
-        (1..).zip(bytes.split(|byte| *byte == b'\n')).filter(|(_, line)| !line.trim_ascii().is_empty())
-    {
+    for (number, line) in (1..).zip(split_lines(bytes)).filter(|(_, line)| !line.trim_ascii().is_empty()) {
         if batch.items.len() == TXNS_PER_REQUEST_MAX {
             return Err(too_many());
         }
