@@ -43,15 +43,16 @@ impl Planner {
     #[must_use]
     pub fn after(shape: &Shape, inserted: u32) -> Planner {
         let rows = Row::try_from(row_count(shape)).expect("rows were checked");
+        let mut rng = SmallRng::seed_from_u64(shape.seed);
         Planner {
             workload: shape.workload,
             rows,
             reads: shape.reads,
             writes: shape.writes,
-            spread: Spread::new(rows, shape.zipf),
+            spread: Spread::new(rows, shape.zipf, &mut rng),
             ycsb: Ycsb::after(shape.workload, shape.reads + shape.writes, rows, inserted),
             inserted_before: inserted,
-            rng: SmallRng::seed_from_u64(shape.seed),
+            rng,
         }
     }
 
