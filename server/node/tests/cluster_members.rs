@@ -498,7 +498,7 @@ fn one_node_goes_on_alone_after_the_others_were_lost_and_says_what_was_in_doubt(
     let (success, accepted) = cluster.recover(1, &["--accept-loss"]);
     assert!(success && accepted.contains("Removed: node 2, 3"), "{accepted}");
     let listed = std::fs::read_to_string(cluster.node_dir(1).join("data/in-doubt.txt")).unwrap_or_default();
-    assert!(listed.contains(&id), "{accepted} {listed}");
+    assert!(listed.contains(&format!("{id} namespace default")), "{accepted} {listed}");
     let (success, again) = cluster.recover(1, &["--accept-loss"]);
     assert!(success || again.contains("already"), "{again}");
     cluster.start_node(1);

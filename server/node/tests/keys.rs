@@ -79,7 +79,7 @@ fn a_service_whose_last_operator_key_has_expired_creates_a_new_one() {
     let root = operator(dir.path());
     let short = create(&node, &root, &json!({"name": "next", "roles": ["operator"], "expires_in_s": 4}));
     let first = call(&node, &root, "GET", "/v1/admin/keys", None).body["keys"][0]["id"].clone();
-    assert_eq!(call(&node, &root, "DELETE", &format!("/v1/admin/keys/{}", text(&first)), None).status, 204);
+    assert_eq!(call(&node, &root, "DELETE", &format!("/v1/admin/keys/{}?force=true", text(&first)), None).status, 204);
     eventually("the key has expired", || {
         (call(&node, text(&short["key"]), "GET", "/v1/stores", None).status == 401).then_some(())
     });
@@ -96,7 +96,9 @@ fn the_last_operator_key_is_revoked_with_force_only() {
     let root = operator(dir.path());
     let id = text(&call(&node, &root, "GET", "/v1/admin/keys", None).body["keys"][0]["id"]).to_owned();
     let path = format!("/v1/admin/keys/{id}");
-    // Neither an operator of another tenant nor an expired one could create a key here.
+    // Neither an operator of another tenant nor an expired one could create a key here, nor one that expires today could
+    // tomorrow.
+    let today = create(&node, &root, &json!({"name": "today", "roles": ["operator"], "expires_in_s": 86_000}));
     create(&node, &root, &json!({"name": "of-shop", "namespace": "shop", "roles": ["operator"]}));
     let short = create(&node, &root, &json!({"name": "short", "roles": ["operator"], "expires_in_s": 1}));
     eventually("the key has expired", || {
@@ -105,6 +107,8 @@ fn the_last_operator_key_is_revoked_with_force_only() {
     let refused = call(&node, &root, "DELETE", &path, None);
     assert_eq!((refused.status, &refused.body["code"]), (409, &json!("last_operator_key")), "{}", refused.body);
     assert!(text(&refused.body["detail"]).contains("?force=true"), "{}", refused.body);
+    let today = format!("/v1/admin/keys/{}", text(&today["id"]));
+    assert_eq!(call(&node, &root, "DELETE", &today, None).status, 204, "the other one is valid for longer");
     let other = create(&node, &root, &json!({"name": "other", "roles": ["operator"]}));
     assert_eq!(call(&node, &root, "DELETE", &path, None).status, 204, "there is another one");
 

@@ -38,8 +38,9 @@ const TERMS_AHEAD: u64 = 1 << 20;
 pub struct Accepted {
     /// The removed nodes.
     pub removed: Vec<NodeId>,
-    /// Transactions in this node's log that it did not know to be committed: they get decided now.
-    pub in_doubt: Vec<(NamespaceId, TxnId)>,
+    /// Transactions in this node's log that it did not know to be committed, with the names of their namespaces: they get
+    /// decided now.
+    pub in_doubt: Vec<(String, TxnId)>,
 }
 
 /// A stopped node and its logs.
@@ -197,8 +198,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
                 Err(_) => others += 1,
             }
         }
-        let listed: Vec<String> =
-            txns.iter().map(|(namespace, id)| format!("{id} namespace {}", namespace.0)).collect();
+        let listed: Vec<String> = txns.iter().map(|(namespace, id)| format!("{id} namespace {namespace}")).collect();
         let unreadable = if others > 0 { format!(" {others} entries cannot be read.") } else { String::new() };
         format!(
             "it received entries of that log from other nodes, and decided epochs with them, but entry {missing} is missing. \
@@ -278,7 +278,8 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         Ok(())
     }
 
-    fn txns_in(&self, group: GroupId, content: &Bytes) -> Result<Vec<(NamespaceId, TxnId)>, String> {
+    /// Returns the transactions of an entry, each with the name of its namespace, or the number if that is not known.
+    fn txns_in(&self, group: GroupId, content: &Bytes) -> Result<Vec<(String, TxnId)>, String> {
         let kind = EntryKind::of(content).map_err(|malformed| malformed.to_string())?;
         let EntryKind::Proposal(payload) = kind else { return Ok(Vec::new()) };
         if group == GroupId::CONTROL {
@@ -286,7 +287,11 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> StoppedNode<'_,
         }
         let name = |namespace, store, key: &[u8]| self.keyer.row(namespace, store, key);
         let batch = decode_batch(&payload, group, &name).map_err(|malformed| malformed.to_string())?;
-        Ok(batch.txns.iter().map(|txn| (txn.namespace, txn.id)).collect())
+        let keys = self.member.replica().replicated().keys();
+        let of = |namespace: NamespaceId| {
+            keys.namespace_name(namespace).map_or_else(|| namespace.0.to_string(), str::to_owned)
+        };
+        Ok(batch.txns.iter().map(|txn| (of(txn.namespace), txn.id)).collect())
     }
 
     /// Returns the control log's entry that removes all other nodes, including those that this node has not learned of

@@ -78,6 +78,8 @@ pub struct KeyStatus {
     pub last_used_ms: Option<u64>,
     /// Whether it has expired.
     pub expired: bool,
+    /// Whether it is valid for at least another day.
+    pub lasts: bool,
 }
 
 /// An authenticated caller.

@@ -94,6 +94,15 @@ impl KeyTable {
         if name == DEFAULT_NAMESPACE { Some(NamespaceId(0)) } else { self.tenants.get(name).copied() }
     }
 
+    /// Returns a tenant's name.
+    #[must_use]
+    pub fn namespace_name(&self, namespace: NamespaceId) -> Option<&str> {
+        if namespace == NamespaceId(0) {
+            return Some(DEFAULT_NAMESPACE);
+        }
+        self.tenants().find(|(_, known)| *known == namespace).map(|(name, _)| name)
+    }
+
     /// Returns all tenants except the default one, in ascending order of name.
     pub fn tenants(&self) -> impl Iterator<Item = (&str, NamespaceId)> {
         self.tenants.iter().map(|(name, namespace)| (name.as_str(), *namespace))

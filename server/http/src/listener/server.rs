@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -43,6 +43,8 @@ const BACKLOG: u32 = 4096;
 const EVICTION_INTERVAL: Duration = Duration::from_millis(50);
 /// Delay when the process is out of file descriptors.
 const ACCEPT_BACK_OFF: Duration = Duration::from_millis(50);
+/// Pause between two warnings about that.
+const ACCEPT_WARNED_EVERY: Duration = Duration::from_secs(10);
 
 /// States of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +108,7 @@ pub async fn serve_on(
     let (shutdown_state, watched) = watch::channel(ShutdownState::Open);
     let builder = Arc::new(connection_builder(options.idle_timeout));
     let fast_path = Arc::new(fast_path);
+    let mut warned_at: Option<Instant> = None;
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -116,7 +119,10 @@ pub async fn serve_on(
             Ok(accepted) => accepted,
             Err(error) if is_passing(&error) => continue,
             Err(error) => {
-                tracing::warn!(%error, "cannot accept");
+                if warned_at.is_none_or(|at| at.elapsed() >= ACCEPT_WARNED_EVERY) {
+                    warned_at = Some(Instant::now());
+                    tracing::warn!(%error, "cannot accept connections; trying again 20 times a second");
+                }
                 tokio::time::sleep(ACCEPT_BACK_OFF).await;
                 continue;
             }

@@ -48,7 +48,7 @@ pub async fn create_key(State(app): State<App>, request: Request) -> Result<Resp
     }
     let catalog = app.service.stores.catalog();
     let (key, secret) = app.service.keys.create_key(new).await.map_err(refuse(&catalog))?;
-    let fresh = KeyStatus { key, last_used_ms: None, expired: false };
+    let fresh = KeyStatus { key, last_used_ms: None, expired: false, lasts: false };
     let KeyInfo { id, name, namespace, roles, created_ms, expires_ms, .. } = info(&fresh);
     let created = KeyCreated { key: secret, id, name, namespace, roles, created_ms, expires_ms };
     Ok(wire_response(StatusCode::CREATED, &created))
@@ -69,10 +69,11 @@ pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Respo
     Ok(wire_response(StatusCode::OK, &KeyList { keys }))
 }
 
-/// Revokes a key. The last valid operator key of the namespace `default` is revoked with `force=true` only, because nobody
-/// could create another one until a node starts again. New requests with a revoked key are rejected. Open streams and long
-/// polls end within a second; commits that a stream accepted before are answered. A stream whose client does not read
-/// accepts and sends nothing, and is closed when it has waited for as long as a connection may idle.
+/// Revokes a key. The last operator key of the namespace `default` is revoked with `force=true` only, because nobody could
+/// create another one until a node starts again; another one that expires within a day, and before this one, does not count.
+/// New requests with a revoked key are rejected. Open streams and long polls end within a second; commits that a stream
+/// accepted before are answered. A stream whose client does not read accepts and sends nothing, and is closed when it has
+/// waited for as long as a connection may idle.
 #[utoipa::path(
     delete, path = "/v1/admin/keys/{id}", operation_id = "revokeKey", tag = "access",
     params(
@@ -83,7 +84,7 @@ pub async fn list_keys(State(app): State<App>, request: Request) -> Result<Respo
         (status = 204, description = "The key is revoked"),
         (status = 400, description = "A parameter cannot be read", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "There is no such key", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "It is the last valid operator key of the namespace `default`", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "It is the last operator key of the namespace `default`", body = Problem, content_type = "application/problem+json"),
         (status = "default", description = "Nothing was changed", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -102,9 +103,10 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
     };
     let keys_are_needed = app.options.access.is_some();
     if keys_are_needed && !force && !found.expired && is_last_operator(&app.service.keys.keys(), &found.key) {
-        let detail = "this is the last valid operator key of the namespace `default`: without it, nobody can create keys until \
-                      a node that is started again writes a new one to `operator.key` in its data directory. Create another \
-                      operator key first, or repeat this with `?force=true` (`tribunal key revoke --force`)";
+        let detail = "this is the last operator key of the namespace `default` (others that expire within a day, and before it, do \
+                      not count): without it, nobody can create keys until a node that is started again writes a new one to \
+                      `operator.key` in its data directory. Create another operator key first, or repeat this with \
+                      `?force=true` (`tribunal key revoke --force`)";
         return Err(ProblemResponse::new(StatusCode::CONFLICT, "last_operator_key", detail));
     }
     let keys = Arc::clone(&app.service.keys);
@@ -123,10 +125,13 @@ pub async fn revoke_key(State(app): State<App>, request: Request) -> Result<Resp
     Ok(response)
 }
 
-/// Returns whether no key could administer the service if this one were revoked.
+/// Returns whether this is the last key that can administer the service. Another key counts if it is valid for another day,
+/// or for at least as long as this one.
 fn is_last_operator(keys: &[KeyStatus], key: &ApiKey) -> bool {
     let runs_the_service = |key: &ApiKey| key.namespace == NamespaceId(0) && key.roles.has(Role::Operator);
-    let other = |status: &KeyStatus| status.key.id != key.id && !status.expired && runs_the_service(&status.key);
+    let outlives = |other: &ApiKey| other.expires_ms.is_none_or(|at| key.expires_ms.is_some_and(|own| own <= at));
+    let counts = |other: &KeyStatus| !other.expired && (other.lasts || outlives(&other.key));
+    let other = |status: &KeyStatus| status.key.id != key.id && counts(status) && runs_the_service(&status.key);
     runs_the_service(key) && !keys.iter().any(other)
 }
 
@@ -137,7 +142,7 @@ fn visible(app: &App, parts: &Parts) -> Vec<KeyStatus> {
     keys
 }
 
-fn info(KeyStatus { key, last_used_ms, expired }: &KeyStatus) -> KeyInfo {
+fn info(KeyStatus { key, last_used_ms, expired, .. }: &KeyStatus) -> KeyInfo {
     KeyInfo {
         id: key.id.clone(),
         name: key.name.clone(),

@@ -551,7 +551,12 @@ impl KeyApi for FakeNode {
             created_ms: 7,
             expires_ms: expires_in_s.map(|seconds| 7 + 1000 * u64::from(seconds)),
         };
-        self.state.lock().unwrap().keys.push(KeyStatus { key: key.clone(), last_used_ms: Some(8), expired: false });
+        self.state.lock().unwrap().keys.push(KeyStatus {
+            key: key.clone(),
+            last_used_ms: Some(8),
+            expired: false,
+            lasts: true,
+        });
         soon(Ok((key, "secret".to_owned())))
     }
 

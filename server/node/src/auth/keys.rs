@@ -239,7 +239,8 @@ impl Keys {
             let used = kept.last_used_ms.load(Ordering::Relaxed);
             // Uses are recorded by a clock that may be a second late, or by another node's.
             let last_used_ms = (used > 0).then(|| used.max(kept.key.created_ms));
-            KeyStatus { key: kept.key.clone(), last_used_ms, expired: kept.is_expired(|| now_ms) }
+            let lasts = !kept.is_expired(|| now_ms.saturating_add(DAY_MS));
+            KeyStatus { key: kept.key.clone(), last_used_ms, expired: kept.is_expired(|| now_ms), lasts }
         };
         let mut keys: Vec<KeyStatus> = self.keys.values().map(status).collect();
         keys.sort_by(|KeyStatus { key: a, .. }, KeyStatus { key: b, .. }| {

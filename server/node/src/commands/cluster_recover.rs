@@ -113,7 +113,7 @@ fn keep(list: &Path, accepted: &Accepted) -> Result<(), String> {
         let listed: HashSet<&str> = earlier.lines().collect();
         let mut text = String::new();
         for (namespace, id) in &accepted.in_doubt {
-            let line = format!("{id} namespace {}", namespace.0);
+            let line = format!("{id} namespace {namespace}");
             if !listed.contains(line.as_str()) {
                 let _ = writeln!(text, "{line}");
             }
