@@ -98,6 +98,6 @@ pub struct OwnBatch<W: Waiters> {
     pub places: ItemPlaces,
     /// Time of sealing, by the monotonic clock.
     pub sealed_at: Duration,
-    /// Time at which it became durable, by the monotonic clock.
+    /// Time at which the replica took its entry, by the monotonic clock.
     pub durable_at: Duration,
 }

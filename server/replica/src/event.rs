@@ -94,7 +94,8 @@ pub enum Event<W: Waiters> {
     Import(Vec<ImportedVersion>, W::Import),
     /// A change of configuration.
     Control(ControlChange, W::Control),
-    /// The next entry of a group's log, agreed on and durable.
+    /// The next entry of a group's log, agreed on. It must be durable before any effect that follows from it is carried
+    /// out, except [`Effect::Append`](crate::Effect::Append).
     Entry(Arc<Batch>),
     /// Another node has proposed a batch with items that ends with this epoch; it is not agreed on yet.
     Appended(Epoch),

@@ -98,7 +98,7 @@ pub(crate) struct ProposedBatch<W: Waiters> {
     pub(crate) batch: Arc<Batch>,
     pub(crate) items: PendingItems<W>,
     pub(crate) sealed_at: Duration,
-    /// `None` until it is durable.
+    /// When its entry was taken; `None` until it is agreed on.
     pub(crate) durable_at: Option<Duration>,
 }
 

@@ -113,7 +113,8 @@ pub struct Begun {
 pub struct Phases {
     /// Waiting for the epoch to be sealed.
     pub queue_us: u32,
-    /// Writing and syncing the log.
+    /// Writing and syncing the log; of a large batch, which is resolved meanwhile, what that took in addition to the
+    /// resolution.
     pub sync_us: u32,
     /// Resolving the epoch.
     pub resolve_us: u32,

@@ -123,7 +123,7 @@ impl LogFile for File {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        Ok(rustix::fs::fdatasync(self)?)
+        File::sync_data(self)
     }
 
     fn sync_all(&self) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crossbeam_channel::Sender;
 use tribunal_codec::{EntryId, GroupCursors, GroupState};
 use tribunal_replica::CapturedImage;
 use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, GroupId, StoreId};
@@ -13,6 +14,8 @@ use crate::commit::epoch_cache::ResolvedEpoch;
 pub enum Job {
     /// Append a sealed batch, sync, report.
     Append(Arc<Batch>),
+    /// Append a sealed batch, sync, and report to the sequencer, which waits: nothing, or why durability is in doubt.
+    AppendAwaited(Arc<Batch>, Sender<Result<(), String>>),
     /// Record an epoch's outcome; durable with the next batch. For an epoch of several groups, includes the entries
     /// that it was decided from: group and index.
     Outcome(Arc<ResolvedEpoch>, Vec<(GroupId, u64)>),

@@ -172,6 +172,18 @@ impl LogQueue {
         let _ = self.jobs.send(job);
     }
 
+    /// Has the log thread append a batch and make it durable, and returns what receives its report; `None` if the caller
+    /// would wait for another job, or for a slow disk.
+    #[must_use]
+    pub fn append_awaited(&self, batch: &Arc<Batch>) -> Option<Receiver<Result<(), String>>> {
+        if !self.try_writer().is_some_and(|writer| writer.syncs_fast()) {
+            return None;
+        }
+        let (report, durable) = crossbeam_channel::bounded(1);
+        self.send(Job::AppendAwaited(Arc::clone(batch), report));
+        Some(durable)
+    }
+
     /// Returns the log if no job waits. Jobs sent meanwhile wait for the guard.
     #[must_use]
     pub fn try_writer(&self) -> Option<MutexGuard<'_, LogWriter>> {

@@ -129,6 +129,10 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
             return;
         }
         let stops = matches!(job, Some(Job::Stop));
+        let awaited = match &job {
+            Some(Job::AppendAwaited(_, report)) => Some(report.clone()),
+            _ => None,
+        };
         if let Some(Job::Groups(round)) = &job {
             due.note(round.sync);
         }
@@ -149,6 +153,7 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
         };
         if let Err(error) = done {
             // Waiting requests are answered with an unknown outcome; the process then ends with this reason.
+            awaited.into_iter().for_each(|report| drop(report.send(Err(error.to_string()))));
             let _ = context.events.send(Message::LogFailed(error.to_string()));
             return;
         }
@@ -156,6 +161,9 @@ pub fn run(jobs: &LogJobs, context: &LogThreadContext) {
             return;
         }
         mark_is_due = writer.mark_due_since.is_some();
+        drop(writer);
+        // The sequencer finds the log free, and can write the outcome.
+        awaited.into_iter().for_each(|report| drop(report.send(Ok(()))));
     }
 }
 
@@ -179,6 +187,7 @@ fn carry_out(
             writer.append(&batch)?;
             let _ = context.events.send(Message::Durable(batch));
         }
+        Job::AppendAwaited(batch, _) => writer.append(&batch)?,
         Job::Outcome(epoch, entries) => writer.append_outcome(&epoch, &entries)?,
         Job::Groups(round) => writer.append_records(round.records)?,
         Job::Control(index, entry) => {
@@ -484,6 +493,33 @@ mod tests {
         assert!(failed.is_err() && queue.try_writer().is_none(), "durability is in doubt");
         queue.send(Job::MarkIsDue);
         run(&jobs, &context); // ends by itself
+    }
+
+    #[test]
+    fn an_append_is_awaited_only_if_no_other_job_would_be_and_is_reported_once_it_is_durable() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Parts { queue, jobs, context, group, .. } = parts(dir.path());
+        let batch = Arc::new(Batch { group, first: Epoch(1), last: Epoch(1), stamp_us: 1, ..Batch::default() });
+        queue.send(Job::MarkIsDue);
+        assert!(queue.append_awaited(&batch).is_none(), "a job waits");
+        let thread = std::thread::spawn(move || run(&jobs, &context));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let durable = loop {
+            assert!(Instant::now() < deadline, "the job is done");
+            if let Some(durable) = queue.append_awaited(&batch) {
+                break durable;
+            }
+        };
+        assert_eq!(durable.recv().expect("a report"), Ok(()));
+        // The same batch again is an error, of which the caller is told as well.
+        let again = loop {
+            assert!(Instant::now() < deadline, "the log is free");
+            if let Some(durable) = queue.append_awaited(&batch) {
+                break durable;
+            }
+        };
+        assert!(again.recv().expect("a report").is_err_and(|reason| reason.contains("the next is 2")));
+        thread.join().expect("it ends");
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod inline_writes;
 mod member;
 mod member_side;
 mod questions;
+mod resolved_meanwhile;
 
 /// The sequencer's state.
 pub struct Sequencer {
@@ -286,12 +287,14 @@ impl Sequencer {
     }
 
     /// Answers every waiter that the outcome is unknown, and ends.
-    fn fail(mut self, messages: &Receiver<Message>, reason: String) -> Ended {
+    fn fail(mut self, messages: &Receiver<Message>, mut reason: String) -> Ended {
         self.step(Event::LogFailed);
         let mut commits = self.state.intake.close();
         for message in messages.try_iter() {
             match message {
                 Message::Commit(more) => commits.extend(more),
+                // The cause of a failure that was noticed by its effect.
+                Message::LogFailed(cause) if !self.side.refused => reason = cause,
                 Message::Abort(_, _, handle) | Message::Fence(_, _, handle) => handle.answer(Answer::Unknown, None),
                 _ => {}
             }

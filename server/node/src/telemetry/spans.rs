@@ -252,7 +252,8 @@ impl Tracing {
     }
 
     /// Returns the spans below a request. The phases follow one another without a gap, from the acceptance of the
-    /// request; plugins are called while the epoch is resolved.
+    /// request; plugins are called while the epoch is resolved. A large batch is resolved while it is synced: then the
+    /// resolution is shown last, with its own length, and the sync with what it took in addition.
     fn below(&self, began: Instant, decided: &Decided) -> Vec<(Piece, Vec<Piece>)> {
         let phases = &decided.phases;
         let epoch = self.cache.epoch(epoch_of(&decided.verdict)).filter(|_| !decided.replayed);

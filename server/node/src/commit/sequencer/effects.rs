@@ -114,7 +114,8 @@ impl Sequencer {
     fn decided(&mut self, decided: DecidedEpoch<Channels>, entries: Vec<(GroupId, u64)>) {
         let DecidedEpoch { input, outcome, heads, own } = decided;
         let now = self.started.elapsed();
-        let (sealed_at, durable_at) = own.as_ref().map_or((now, now), |own| (own.sealed_at, own.durable_at));
+        let times = |own: &OwnBatch<Channels>| (own.sealed_at, own.durable_at.max(self.inline.durable_at));
+        let (sealed_at, durable_at) = own.as_ref().map_or((now, now), times);
         let (sealed_at, durable_at) = (self.started + sealed_at, self.started + durable_at);
         let timing = Timing::resolved_now(sealed_at, durable_at, self.replica().policies().call_times());
         let own_txns = OwnTxns::of(self.replica().group(), &input, &outcome);

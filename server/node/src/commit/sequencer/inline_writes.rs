@@ -43,6 +43,8 @@ pub(super) struct InlineWrites {
     pub(super) outcomes: Vec<DueOutcome>,
     /// The log thread must update the mark once the log is quiet, and is asleep.
     mark_is_due: bool,
+    /// When the batch that was resolved meanwhile counts as durable, by the monotonic clock; zero without one.
+    pub(super) durable_at: Duration,
     /// Why durability is in doubt, after a failed write.
     pub(super) failed: Option<String>,
 }
@@ -61,6 +63,7 @@ impl Sequencer {
 
     pub(super) fn end_inline(&mut self) {
         self.inline.allowed = Allowed::Nothing;
+        self.inline.durable_at = Duration::ZERO;
         if std::mem::take(&mut self.inline.mark_is_due) {
             // After the answers: no client waits for the mark.
             self.log.send(Job::MarkIsDue);
@@ -117,6 +120,9 @@ impl Sequencer {
 
     /// Writes a batch, unless a job waits for the log or the disk is slow: then the log thread writes it.
     fn write_batch(&mut self, batch: Arc<Batch>) {
+        if let Some(durable) = self.append_meanwhile(&batch) {
+            return self.resolve_meanwhile(batch, &durable);
+        }
         let written = self.log.try_writer().filter(|writer| writer.syncs_fast()).map(|mut writer| {
             let mark_was_due = writer.mark_due_since.is_some();
             writer.append(&batch).map(|()| mark_was_due)
