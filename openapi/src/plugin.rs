@@ -280,7 +280,8 @@ pub struct PluginHealth {
     /// Number of calls.
     #[schema(example = "1200")]
     pub calls: String,
-    /// Number of transactions or records in these calls.
+    /// Number of transactions or records in these calls. A validator gets a transaction once for each of the node's shards
+    /// that the transaction's rows are in, and each counts.
     #[schema(example = "34000")]
     pub items: String,
     /// Number of epochs that the native fallback decided because the plugin failed.

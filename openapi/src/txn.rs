@@ -95,8 +95,8 @@ pub struct BeginRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0, maximum = 60000, example = 1000)]
     pub wait_ms: Option<u32>,
-    /// Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only sets `expires_at`, and nothing
-    /// ends the transaction earlier than the window of ids does.
+    /// Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only sets `expires_at`, where the
+    /// enforced limits are described.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 600000)]
     pub ttl_ms: Option<u32>,
@@ -132,9 +132,10 @@ pub struct BeginResponse {
     /// The epoch that is open now. Pass it to the commit: some conflict rules compare when transactions began.
     #[schema(example = "8842")]
     pub epoch: String,
-    /// The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. What is enforced is the
-    /// window of ids: once the time in the id is more than 10 minutes before or after the service's, a commit that
-    /// writes is refused with `txn_id_expired`.
+    /// The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. Two limits are enforced.
+    /// Snapshots can be judged for 60 seconds: after that, a commit that names them aborts with `snapshot_too_old` if the
+    /// service has decided other commits meanwhile. And once the time in the id is more than 10 minutes before or after the
+    /// service's, a commit that writes is refused with `txn_id_expired`.
     #[schema(example = "2026-01-02T03:04:05.678Z")]
     pub expires_at: String,
     /// Session token that covers these snapshots.
@@ -497,7 +498,8 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "0193a5b0-7a3e-7c11-8a52-3f0e1d2c4b5a")]
     pub txn_id: Option<String>,
-    /// The epoch that decided it.
+    /// The epoch that decided it. A read-only transaction belongs to no epoch: it was judged on the state after this one, and
+    /// follows its commits in the serial order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, example = "8842")]
     pub epoch: Option<String>,
@@ -549,7 +551,8 @@ pub struct TxnOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
     pub retry_after_ms: Option<u32>,
-    /// The conflicts that caused the abort.
+    /// The conflicts that caused the abort: as a rule only the first one found, in the order of the request's reads, ranges and
+    /// writes. Others may exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub conflicts: Option<Vec<Conflict>>,
@@ -602,7 +605,7 @@ pub struct Conflict {
     #[schema(nullable = false, example = "19")]
     pub current_version: Option<String>,
     /// The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
-    /// server's memory. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
+    /// server's memory, and not if it deleted the row. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
     /// that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]

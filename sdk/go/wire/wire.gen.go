@@ -468,8 +468,8 @@ type BeginRequest struct {
 	// Example: ["kv"]
 	Stores *[]string `json:"stores,omitempty"`
 
-	// TTLMs Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only sets `expires_at`, and nothing
-	// ends the transaction earlier than the window of ids does.
+	// TTLMs Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only sets `expires_at`, where the
+	// enforced limits are described.
 	TTLMs *int32 `json:"ttl_ms,omitempty"`
 
 	// WaitMs Timeout of the wait for `session`, `consistency` or a store that is being opened, milliseconds. With `read` or `ranges`
@@ -487,9 +487,10 @@ type BeginResponse struct {
 	// Example: 8842
 	Epoch string `json:"epoch"`
 
-	// ExpiresAt The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. What is enforced is the
-	// window of ids: once the time in the id is more than 10 minutes before or after the service's, a commit that
-	// writes is refused with `txn_id_expired`.
+	// ExpiresAt The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. Two limits are enforced.
+	// Snapshots can be judged for 60 seconds: after that, a commit that names them aborts with `snapshot_too_old` if the
+	// service has decided other commits meanwhile. And once the time in the id is more than 10 minutes before or after the
+	// service's, a commit that writes is refused with `txn_id_expired`.
 	//
 	// Example: 2026-01-02T03:04:05.678Z
 	ExpiresAt string `json:"expires_at"`
@@ -569,7 +570,7 @@ type CommitRequest struct {
 // Conflict One reason for an abort, with everything needed to act on it.
 type Conflict struct {
 	// ByTxn The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
-	// server's memory. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
+	// server's memory, and not if it deleted the row. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
 	// that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
 	ByTxn *string `json:"by_txn,omitempty"`
 
@@ -1476,7 +1477,8 @@ type TxnOutcome struct {
 	// Applied With `ack: applied`: whether every store had applied it in time.
 	Applied *bool `json:"applied,omitempty"`
 
-	// Conflicts The conflicts that caused the abort.
+	// Conflicts The conflicts that caused the abort: as a rule only the first one found, in the order of the request's reads, ranges and
+	// writes. Others may exist.
 	Conflicts *[]Conflict `json:"conflicts,omitempty"`
 
 	// Csn Arrival stamp: identifies the transaction, and is not the commit order.
@@ -1484,7 +1486,8 @@ type TxnOutcome struct {
 	// Example: 1808217543843841024
 	Csn *string `json:"csn,omitempty"`
 
-	// Epoch The epoch that decided it.
+	// Epoch The epoch that decided it. A read-only transaction belongs to no epoch: it was judged on the state after this one, and
+	// follows its commits in the serial order.
 	//
 	// Example: 8842
 	Epoch *string `json:"epoch,omitempty"`

@@ -628,8 +628,8 @@ export interface components {
             stores?: string[];
             /**
              * Format: int32
-             * @description Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only sets `expires_at`, and nothing
-             *     ends the transaction earlier than the window of ids does.
+             * @description Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only sets `expires_at`, where the
+             *     enforced limits are described.
              */
             ttl_ms?: number;
             /**
@@ -649,9 +649,10 @@ export interface components {
              */
             epoch: string;
             /**
-             * @description The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. What is enforced is the
-             *     window of ids: once the time in the id is more than 10 minutes before or after the service's, a commit that
-             *     writes is refused with `txn_id_expired`.
+             * @description The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. Two limits are enforced.
+             *     Snapshots can be judged for 60 seconds: after that, a commit that names them aborts with `snapshot_too_old` if the
+             *     service has decided other commits meanwhile. And once the time in the id is more than 10 minutes before or after the
+             *     service's, a commit that writes is refused with `txn_id_expired`.
              * @example 2026-01-02T03:04:05.678Z
              */
             expires_at: string;
@@ -738,7 +739,7 @@ export interface components {
         Conflict: {
             /**
              * @description The transaction that won. Always present if it is in the same epoch; otherwise only while its epoch is in the
-             *     server's memory. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
+             *     server's memory, and not if it deleted the row. With reason `plugin`, only if what was read has changed since: the validator may blame an operation
              *     that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
              */
             by_txn?: string;
@@ -1630,7 +1631,10 @@ export interface components {
         TxnOutcome: {
             /** @description With `ack: applied`: whether every store had applied it in time. */
             applied?: boolean;
-            /** @description The conflicts that caused the abort. */
+            /**
+             * @description The conflicts that caused the abort: as a rule only the first one found, in the order of the request's reads, ranges and
+             *     writes. Others may exist.
+             */
             conflicts?: components["schemas"]["Conflict"][];
             /**
              * @description Arrival stamp: identifies the transaction, and is not the commit order.
@@ -1638,7 +1642,8 @@ export interface components {
              */
             csn?: string;
             /**
-             * @description The epoch that decided it.
+             * @description The epoch that decided it. A read-only transaction belongs to no epoch: it was judged on the state after this one, and
+             *     follows its commits in the serial order.
              * @example 8842
              */
             epoch?: string;

@@ -35,8 +35,8 @@ class BeginRequest:
             be more. A store whose storage is detached, or has not been reached since the node's start, is then left out.
             Example: ['kv'].
         ttl_ms (int | Unset): Expected duration of the transaction, milliseconds; 600000 if absent. Advisory: it only
-            sets `expires_at`, and nothing
-            ends the transaction earlier than the window of ids does.
+            sets `expires_at`, where the
+            enforced limits are described.
         wait_ms (int | Unset): Timeout of the wait for `session`, `consistency` or a store that is being opened,
             milliseconds. With `read` or `ranges`
             and a store that keeps versions (`multi_version`), also of the wait until every store has applied what was read:

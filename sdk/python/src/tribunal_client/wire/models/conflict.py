@@ -23,8 +23,8 @@ class Conflict:
         store (str): The store. Example: kv.
         by_txn (str | Unset): The transaction that won. Always present if it is in the same epoch; otherwise only while
             its epoch is in the
-            server's memory. With reason `plugin`, only if what was read has changed since: the validator may blame an
-            operation
+            server's memory, and not if it deleted the row. With reason `plugin`, only if what was read has changed since:
+            the validator may blame an operation
             that no other transaction has to do with, and if it blames none, the transaction's first operation is named.
         current_version (str | Unset): The row's version now; absent if there is no such row, or if the winner is in the
             same epoch. Example: 19.

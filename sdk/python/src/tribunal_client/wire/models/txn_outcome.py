@@ -26,10 +26,14 @@ class TxnOutcome:
     Attributes:
         status (TxnState): Status of a transaction.
         applied (bool | Unset): With `ack: applied`: whether every store had applied it in time.
-        conflicts (list[Conflict] | Unset): The conflicts that caused the abort.
+        conflicts (list[Conflict] | Unset): The conflicts that caused the abort: as a rule only the first one found, in
+            the order of the request's reads, ranges and
+            writes. Others may exist.
         csn (str | Unset): Arrival stamp: identifies the transaction, and is not the commit order. Example:
             1808217543843841024.
-        epoch (str | Unset): The epoch that decided it. Example: 8842.
+        epoch (str | Unset): The epoch that decided it. A read-only transaction belongs to no epoch: it was judged on
+            the state after this one, and
+            follows its commits in the serial order. Example: 8842.
         lsn (TxnOutcomeLsn | Unset): Position of its record in the log of each store that it wrote. Example: {'kv':
             '120'}.
         plugin_code (int | Unset): With reason `plugin`: the code that the isolation validator returned. 64 to 127 are
