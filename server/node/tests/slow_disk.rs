@@ -27,6 +27,18 @@ fn start(data: &Path, disk: &Disk) -> Node {
     Node::spawn(command).unwrap_or_else(|stderr| panic!("the node did not start: {stderr}"))
 }
 
+/// Returns a node with one row, and its disk; `None` without a C compiler.
+fn prepared() -> Option<(tempfile::TempDir, Disk, Node)> {
+    let Some(disk) = Disk::build() else {
+        println!("skipped: no C compiler");
+        return None;
+    };
+    let dir = tempfile::tempdir().expect("a directory");
+    let node = start(dir.path(), &disk);
+    node.put_row("first", 1);
+    Some((dir, disk, node))
+}
+
 /// Returns a batch with a new row for each transaction, and their ids.
 fn batch() -> (Vec<Value>, Vec<String>) {
     let ids: Vec<String> = (0..TXNS).map(|_| new_id()).collect();
@@ -81,13 +93,7 @@ fn outcomes(answered: &mpsc::Receiver<Response>, text: &str) -> usize {
 
 #[test]
 fn nothing_of_a_batch_is_seen_before_it_is_durable() {
-    let Some(disk) = Disk::build() else {
-        println!("skipped: no C compiler");
-        return;
-    };
-    let dir = tempfile::tempdir().expect("a directory");
-    let node = start(dir.path(), &disk);
-    node.put_row("first", 1);
+    let Some((_dir, disk, node)) = prepared() else { return };
     std::thread::scope(|scope| {
         let (answered, _) = written(&node, &disk, scope);
         disk.set(Syncs::Succeed);
@@ -99,13 +105,7 @@ fn nothing_of_a_batch_is_seen_before_it_is_durable() {
 
 #[test]
 fn a_batch_whose_sync_fails_is_of_unknown_outcome_and_the_node_ends() {
-    let Some(disk) = Disk::build() else {
-        println!("skipped: no C compiler");
-        return;
-    };
-    let dir = tempfile::tempdir().expect("a directory");
-    let node = start(dir.path(), &disk);
-    node.put_row("first", 1);
+    let Some((dir, disk, node)) = prepared() else { return };
     let ids = std::thread::scope(|scope| {
         let (answered, ids) = written(&node, &disk, scope);
         disk.set(Syncs::Fail);

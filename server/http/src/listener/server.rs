@@ -121,7 +121,11 @@ pub async fn serve_on(
             Err(error) => {
                 if warned_at.is_none_or(|at| at.elapsed() >= ACCEPT_WARNED_EVERY) {
                     warned_at = Some(Instant::now());
-                    tracing::warn!(%error, "cannot accept connections; trying again 20 times a second");
+                    tracing::warn!(
+                        %error,
+                        "cannot accept connections; trying again 20 times a second. If too many files are open, raise the \
+                         process's limit (`ulimit -n`)"
+                    );
                 }
                 tokio::time::sleep(ACCEPT_BACK_OFF).await;
                 continue;

@@ -43,9 +43,9 @@ impl Sequencer {
                 self.follow();
             }
             Err(reason) => {
-                held.into_iter().for_each(|output| self.is_in_doubt(output));
+                held.into_iter().for_each(|output| self.answer_unknown(output));
                 while let Some(effect) = self.decider.replica_mut().poll_ready() {
-                    self.is_in_doubt(Output::Effect(effect));
+                    self.answer_unknown(Output::Effect(effect));
                 }
                 self.inline.failed.get_or_insert(reason);
             }
@@ -64,16 +64,15 @@ impl Sequencer {
         None
     }
 
-    /// Answers the waiters of an effect whose batch may not be durable.
-    fn is_in_doubt(&mut self, output: Output<Channels>) {
+    /// Answers the waiters of an effect whose batch may not be durable. A waiter of any other effect is told the same when its
+    /// reply is dropped.
+    fn answer_unknown(&mut self, output: Output<Channels>) {
         match output {
             Output::Decided { decided, .. } => {
                 let Some(own) = decided.own else { return };
-                let mut items = Vec::new();
-                let import = own.items.answer_all(Answer::Unknown, |waiter, _, spent| items.push((waiter, spent)));
-                for (waiter, spent) in items {
-                    self.carry_out(Output::Effect(Effect::Answer(waiter, Answer::Unknown, spent)));
-                }
+                let import = own.items.answer_all(Answer::Unknown, |waiter, answer, spent| {
+                    self.carry_out(Output::Effect(Effect::Answer(waiter, answer, spent)));
+                });
                 if let Some(waiter) = import {
                     self.carry_out(Output::Effect(Effect::Imported(waiter, Imported::Unknown)));
                 }
@@ -81,7 +80,6 @@ impl Sequencer {
             Output::Effect(Effect::Answer(waiter, _, spent)) => {
                 self.carry_out(Output::Effect(Effect::Answer(waiter, Answer::Unknown, spent)));
             }
-            // A waiter whose reply is dropped is told that the outcome is unknown.
             _ => {}
         }
     }
