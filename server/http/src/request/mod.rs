@@ -3,6 +3,7 @@
 pub mod body;
 pub mod body_hash;
 pub mod caller;
+pub(crate) mod commit_line;
 pub mod content_negotiation;
 pub mod freshness;
 pub mod json;

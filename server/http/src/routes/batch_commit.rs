@@ -14,9 +14,10 @@ use tribunal_types::{TxnId, TxnRequest};
 use crate::app::App;
 use crate::request::body::{MediaType, utf8};
 use crate::request::caller::{CallerContext, caller};
+use crate::request::commit_line::commit_line;
 use crate::request::json::{ArraySeed, Fields, Items, ObjectSeed, document};
 use crate::request::lines::split_lines;
-use crate::request::plain_commit::{commit_document, plain_commit};
+use crate::request::plain_commit::plain_commit;
 use crate::request::plain_json::{PlainJson, once};
 use crate::request::txn_body::{ParsedCommit, TxnSeed};
 use crate::response::content::{json_response, typed_response};
@@ -171,24 +172,12 @@ fn of_lines(bytes: &[u8], catalog: &Catalog, caller: &CallerContext) -> Result<B
         if batch.items.len() == TXNS_PER_REQUEST_MAX {
             return Err(too_many());
         }
-        match of_line(line, number, catalog, caller) {
-            Ok(parsed) if parsed.errors.is_empty() => batch.add(parsed),
-            Ok(parsed) => batch.refuse(parsed.txn.id, ProblemResponse::of_errors(&parsed.errors).at_line(number)),
-            Err(problem) => batch.refuse(TxnId::default(), problem.at_line(number)),
+        match commit_line(line, number, catalog, caller) {
+            Ok(parsed) => batch.add(parsed),
+            Err(refused) => batch.refuse(refused.id, refused.problem),
         }
     }
     Ok(batch)
-}
-
-fn of_line(
-    line: &[u8],
-    number: u64,
-    catalog: &Catalog,
-    caller: &CallerContext,
-) -> Result<ParsedCommit, ProblemResponse> {
-    let text = utf8(line)?;
-    let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: text.len() };
-    commit_document(text, seed).map_err(|malformed| ProblemResponse::of_syntax(&malformed.on_line(number)))
 }
 
 /// Parses a document in the form that clients usually write; `None` if it has another form, or contains an error.

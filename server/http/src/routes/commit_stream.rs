@@ -32,13 +32,14 @@ use crate::app::{App, RouterOptions};
 use crate::quota::Permit;
 use crate::request::body::{MediaType, SHORT_BYTES, media_type, root_cause};
 use crate::request::caller::caller;
+use crate::request::commit_line::commit_line;
 use crate::request::content_negotiation::Form;
 use crate::request::lines::{Line, LineReader};
 use crate::response::content::streamed;
 use crate::response::marks::Duplex;
 use crate::response::problem::ProblemResponse;
 use crate::response::response_json::{JsonWriter, item_decision, refused};
-use crate::routes::stream_intake::{Answers, Intake, Port, StreamThreads, Submission, is_long, parse};
+use crate::routes::stream_intake::{Answers, Intake, Port, StreamThreads, Submission, is_long};
 
 /// Maximum age of the last check that the caller may commit.
 const RECHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -268,7 +269,7 @@ impl CommitStream {
                 self.undecided.push(self.port.submit_long(line, permit));
                 continue;
             }
-            match parse(&line, &catalog, &self.port.caller) {
+            match commit_line(&line.bytes, line.number, &catalog, &self.port.caller) {
                 Ok(parsed) => {
                     self.commits += 1;
                     self.bytes += bytes;

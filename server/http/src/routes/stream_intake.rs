@@ -10,16 +10,15 @@ use std::sync::{Arc, OnceLock};
 
 use axum::http::StatusCode;
 use tokio::runtime::Handle;
-use tribunal_service::{AckMode, Catalog, Decided, Lane, Service, ServiceError};
+use tribunal_service::{AckMode, Decided, Lane, Service, ServiceError};
 use tribunal_types::{TxnId, TxnRequest};
 
 use crate::quota::Permit;
-use crate::request::body::{SHORT_BYTES, utf8};
+use crate::request::body::SHORT_BYTES;
 use crate::request::caller::CallerContext;
+use crate::request::commit_line::{RefusedLine, commit_line};
 use crate::request::lines::Line;
-use crate::request::plain_commit::commit_document;
-use crate::request::txn_body::{ParsedCommit, TxnSeed};
-use crate::response::field_error::Path;
+use crate::request::txn_body::ParsedCommit;
 use crate::response::problem::ProblemResponse;
 
 /// The threads of a commit stream: its connection's lane, except for long work.
@@ -174,29 +173,8 @@ impl Port {
 
     /// Parses a line.
     pub fn parse(&self, line: &Line) -> Result<ParsedCommit, RefusedLine> {
-        parse(line, &self.service.stores.catalog(), &self.caller)
+        commit_line(&line.bytes, line.number, &self.service.stores.catalog(), &self.caller)
     }
-}
-
-/// A line that is not a valid commit.
-pub(super) struct RefusedLine {
-    /// The id in the line, if it can be parsed.
-    pub id: TxnId,
-    /// The error.
-    pub problem: ProblemResponse,
-}
-
-/// Parses a line. A problem names the line.
-pub(super) fn parse(line: &Line, catalog: &Catalog, caller: &CallerContext) -> Result<ParsedCommit, RefusedLine> {
-    let refused = |id: TxnId, problem: ProblemResponse| RefusedLine { id, problem: problem.at_line(line.number) };
-    let text = utf8(&line.bytes).map_err(|problem| refused(TxnId::default(), problem))?;
-    let seed = TxnSeed { catalog, caller, id: None, at: Path::Root, bytes_hint: text.len() };
-    let parsed = commit_document(text, seed)
-        .map_err(|malformed| refused(TxnId::default(), ProblemResponse::of_syntax(&malformed.on_line(line.number))))?;
-    if parsed.errors.is_empty() {
-        return Ok(parsed);
-    }
-    Err(refused(parsed.txn.id, ProblemResponse::of_errors(&parsed.errors)))
 }
 
 /// Returns whether a line takes long to parse.
