@@ -152,7 +152,7 @@ pub struct ClusterNode {
     pub version: Option<String>,
     /// Generations in which it can decide: one, or the oldest and the newest one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false, example = "1-2")]
+    #[schema(nullable = false, example = "1-3")]
     pub generations: Option<String>,
     /// Its plugin engine. An uploaded rule or validator is activated only if all members have the same one.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -36,8 +36,8 @@ pub struct World {
     pub ids_max: u64,
     /// Rows that the first epoch creates, one bit for each of [`World::rows`].
     pub seeded: u8,
-    /// Whether the rules of the second generation decide, not those of the first.
-    pub second: bool,
+    /// The generation whose rules decide.
+    pub generation: u32,
     /// The following epochs.
     pub epochs: Vec<EpochChoice>,
 }
@@ -163,15 +163,16 @@ fn sized(size: Size) -> impl Strategy<Value = World> {
     let floor_age_ms = prop_oneof![3 => Just(60_000_u64), 1 => 0..5_u64, 1 => 0..60_u64];
     let ids_max = prop_oneof![3 => Just(1_000_000_u64), 1 => 2..16_u64];
     let seeded = prop_oneof![3 => Just(0xff_u8), 1 => any::<u8>()];
+    let generation = Generation::OLDEST.0..=Generation::NEWEST.0;
     let epochs = vec(epoch(&size), size.epochs);
-    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, ids_max, seeded, any::<bool>(), epochs).prop_map(
-        |(nodes, stores, floor_age_ms, ids_max, seeded, second, epochs)| World {
+    (1..=3_u16, vec(kind, 1..=2), floor_age_ms, ids_max, seeded, generation, epochs).prop_map(
+        |(nodes, stores, floor_age_ms, ids_max, seeded, generation, epochs)| World {
             nodes,
             stores,
             floor_age_ms,
             ids_max,
             seeded,
-            second,
+            generation,
             epochs,
         },
     )
@@ -314,7 +315,7 @@ impl World {
     /// Returns the generation whose rules decide.
     #[must_use]
     pub fn generation(&self) -> Generation {
-        if self.second { Generation::SECOND } else { Generation::FIRST }
+        Generation(self.generation)
     }
 
     /// Converts an import's choice to a version at or below the floor: imported versions are older than any snapshot.
@@ -322,7 +323,7 @@ impl World {
     #[must_use]
     pub fn import(&self, (row, age): (RowChoice, u8), oracle: &Oracle) -> Option<(Row, Version, bool)> {
         let version = Version::new(Epoch(oracle.floor.0.saturating_sub(u64::from(age))), 1 + u32::from(age))?;
-        self.second.then(|| (self.row(row), version, age.is_multiple_of(2)))
+        (self.generation() >= Generation::SECOND).then(|| (self.row(row), version, age.is_multiple_of(2)))
     }
 
     /// Converts a choice to a transaction, given the history so far. `number` counts transactions over all epochs;

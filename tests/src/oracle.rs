@@ -174,8 +174,13 @@ impl Oracle {
     /// Applies the rules of every level: snapshot bounds, then existence.
     fn join(&self, txn: &TxnSpec, epoch: Epoch) -> BTreeSet<Reason> {
         let mut reasons = BTreeSet::new();
+        let mut rows = txn.reads.iter().map(|(row, _)| row).chain(txn.writes.iter().map(|(row, _)| row));
+        let needs_history = self.generation < Generation::THIRD
+            || txn.level == Isolation::Snapshot
+            || !txn.scans.is_empty()
+            || rows.any(|row| self.is_declared(row.store));
         for &(_, at) in &txn.snapshots {
-            if at < self.floor {
+            if at < self.floor && needs_history {
                 reasons.insert(Reason::SnapshotTooOld);
             }
             if at >= epoch {
@@ -387,19 +392,20 @@ impl Oracle {
         let mut committed: Vec<Access> = Vec::new();
         for t in order {
             let access = self.access(&plan.txns[t]);
-            let placed = place(&access, &committed);
+            let placed = place(&access, &committed, self.generation);
             let placed = placed.and_then(|place| {
                 if !self.overflows(&access, &committed) {
                     return Ok(place);
                 }
-                // Only a transaction that has read rows which other ones of the epoch change is placed at the front.
-                let is_stale = self.generation >= Generation::SECOND && place == Place::Front;
+                // Only a transaction that has read rows which other ones of the epoch change is not placed at the back.
+                let is_stale = self.generation >= Generation::SECOND && place != Place::Back;
                 let reason = if is_stale { Reason::OrderConflict } else { Reason::AddOverflow };
                 Err(BTreeSet::from([reason]))
             });
             match placed {
                 Ok(Place::Back) => queue.back.push(t),
                 Ok(Place::Front) => queue.front.insert(0, t),
+                Ok(Place::Between) => queue.between.push(t),
                 Err(reasons) => {
                     fates[t] = Fate::Abort(Stage::Merge, reasons);
                     continue;
@@ -584,11 +590,13 @@ impl Oracle {
     }
 }
 
-/// The serial order that the merge builds from both ends.
+/// How the merge builds the serial order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     /// Transactions placed before those without contention, first one first.
     pub front: Vec<usize>,
+    /// Transactions placed between others. If there are any, the ends are not necessarily where they were placed.
+    pub between: Vec<usize>,
     /// Transactions placed at the end of the existing ones; those without contention may be anywhere between.
     pub back: Vec<usize>,
 }
@@ -596,11 +604,12 @@ pub struct Queue {
 #[derive(PartialEq, Eq)]
 enum Place {
     Front,
+    Between,
     Back,
 }
 
 /// Step 5: places one transaction against all those committed before it in rank order.
-fn place(access: &Access, committed: &[Access]) -> Result<Place, BTreeSet<Reason>> {
+fn place(access: &Access, committed: &[Access], generation: Generation) -> Result<Place, BTreeSet<Reason>> {
     let ordered = |a: &Access| is_ordered(a.txn);
     let both = ordered(access);
     let lost = committed.iter().any(|other| writes_with(access, other) && !(both && ordered(other)));
@@ -610,10 +619,32 @@ fn place(access: &Access, committed: &[Access]) -> Result<Place, BTreeSet<Reason
     if !both || !committed.iter().any(|other| reads_from(access, other)) {
         return Ok(Place::Back);
     }
-    if !committed.iter().any(|other| ordered(other) && reads_from(other, access)) {
+    if !committed.iter().any(|other| precedes(other, access)) {
         return Ok(Place::Front);
     }
+    if generation >= Generation::THIRD && !closes_cycle(access, committed) {
+        return Ok(Place::Between);
+    }
     Err(BTreeSet::from([Reason::OrderConflict, Reason::ReadConflict, Reason::RangeConflict, Reason::WriteConflict]))
+}
+
+/// Returns whether `one` must precede `two`.
+fn precedes(one: &Access, two: &Access) -> bool {
+    is_ordered(one.txn) && reads_from(one, two)
+}
+
+/// Returns whether some committed transaction must follow as well as precede `access`, possibly because of others between.
+fn closes_cycle(access: &Access, committed: &[Access]) -> bool {
+    let mut follows: Vec<bool> = committed.iter().map(|other| precedes(access, other)).collect();
+    // As often as a chain can be long.
+    for _ in committed {
+        for (t, one) in committed.iter().enumerate() {
+            if follows[t] {
+                follows.iter_mut().zip(committed).for_each(|(follows, two)| *follows |= precedes(one, two));
+            }
+        }
+    }
+    follows.iter().zip(committed).any(|(follows, other)| *follows && precedes(other, access))
 }
 
 /// Returns whether the transaction has a position in the epoch's serial order.

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use tribunal_core::id_table::Known;
 use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::{
-    ConflictRule, NO_WITNESS, Policies, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns,
+    ConflictRule, NO_WITNESS, Policies, PolicyFault, Ranks, TxnColumns, Validation, Validator, ValidatorColumns, group,
 };
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
@@ -569,6 +569,13 @@ impl ValidatorUnderTest {
 }
 
 impl Validator for ValidatorUnderTest {
+    fn needs(&self, level: Isolation) -> u8 {
+        match self {
+            ValidatorUnderTest::Native => NativeValidator.needs(level),
+            _ => group::ALL,
+        }
+    }
+
     fn validate(&self, level: Isolation, columns: &ValidatorColumns) -> Result<Validation, PolicyFault> {
         let n = columns.txns.csn.len();
         match self {

@@ -11,7 +11,7 @@ use tribunal_tests::model::{Tally, check};
 const CASES_DEFAULT: u32 = 10_000;
 
 /// Events that must occur at least once over all worlds; otherwise the worlds are too tame to prove anything.
-const MUST_HAPPEN: [&str; 23] = [
+const MUST_HAPPEN: [&str; 24] = [
     "body mismatch",
     "early abort",
     "early abort outside the window",
@@ -30,6 +30,7 @@ const MUST_HAPPEN: [&str; 23] = [
     "merge write_conflict",
     "not imported",
     "placed at the front",
+    "placed between",
     "replayed",
     "the floor rose",
     "validate range_conflict",

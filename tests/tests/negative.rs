@@ -60,7 +60,7 @@ fn story(bug: Bug) -> &'static str {
              epoch at +2000
              T2 ser put x=2                 => ok
              epoch
-             T3 rc @0 put y=1               => snapshot_too_old join: write y"
+             T3 si @0 put y=1               => snapshot_too_old join: write y"
         }
         Bug::NonTotalRank => {
             "nodes 2
@@ -220,6 +220,14 @@ fn story(bug: Bug) -> &'static str {
              T2 ser put y=2                 => ok
              epoch
              T3 ser read y@T1 add x+1       => read_conflict validate: read y seen T1 now T2"
+        }
+        Bug::PlacedInCycle => {
+            "generation 3
+             epoch
+             T0 ser put x=0 put y=0         => ok
+             epoch
+             T1 ser @1 read x@T0 put y=1    => ok
+             T2 ser @1 read y@T0 put x=2    => order_conflict merge: read y seen T0 by T1; merge: write x by T1"
         }
         Bug::BarrierSkipped | Bug::EmptyEntrysControlLost | Bug::AnswersShifted => unreachable!("of the fold"),
         Bug::VoidCounted

@@ -488,9 +488,10 @@ type BeginResponse struct {
 	Epoch string `json:"epoch"`
 
 	// ExpiresAt The time of Begin plus `ttl_ms`: RFC 3339, UTC. Advisory: a commit after it is still decided. Two limits are enforced.
-	// Snapshots can be judged for 60 seconds: after that, a commit that names them aborts with `snapshot_too_old` if the
-	// service has decided other commits meanwhile. And once the time in the id is more than 10 minutes before or after the
-	// service's, a commit that writes is refused with `txn_id_expired`.
+	// The history that snapshots need is kept for 60 seconds: after that, if other commits were decided meanwhile, a
+	// commit that names them aborts with `snapshot_too_old` if it is at `snapshot`, has ranges, or uses a store of declared
+	// existence; the versions of rows can always be compared. And once the time in the id is more than 10 minutes before or
+	// after the service's, a commit that writes is refused with `txn_id_expired`.
 	//
 	// Example: 2026-01-02T03:04:05.678Z
 	ExpiresAt string `json:"expires_at"`

@@ -6,8 +6,8 @@
 //! thread, so other load on the machine disturbs them only through its caches: compare ratios, and the rate that nine
 //! epochs in ten do not reach. For profilers, `-- --one 5` measures a single line for this number of seconds, and `--
 //! --count 40` resolves this number of epochs without a clock (with `valgrind --tool=callgrind
-//! --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, and `--rows 10000` for a table that
-//! fits in the caches. `-- --image` measures how long a state image delays epochs, taken at once and in steps; `--
+//! --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, `--rows 10000` for a table that fits
+//! in the caches, and `--generation 2` for the rules of an earlier one. `-- --image` measures how long a state image delays epochs, taken at once and in steps; `--
 //! --admit 2` measures the cost of looking transactions up before they enter an epoch.
 
 mod workload;
@@ -15,7 +15,7 @@ mod workload;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput};
-use tribunal_types::Isolation;
+use tribunal_types::{Generation, Isolation};
 
 /// The server's allocator: how it spreads the table over pages is part of the cost of resolving.
 #[global_allocator]
@@ -171,7 +171,8 @@ fn main() {
     let once = std::env::args().any(|arg| arg == "--test");
     let only_report = std::env::args().any(|arg| arg == "--report");
     let rows = number("--rows").map_or(BASE.rows, |rows| rows as usize);
-    let single = Workload { skew: number("--zipf").unwrap_or(0.0), rows, ..BASE };
+    let generation = number("--generation").map_or(BASE.generation, |generation| Generation(generation as u32));
+    let single = Workload { skew: number("--zipf").unwrap_or(0.0), rows, generation, ..BASE };
     if let Some(seconds) = number("--admit") {
         return admit(single, seconds);
     }

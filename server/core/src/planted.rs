@@ -106,6 +106,8 @@ pub enum Bug {
     MembersFromOldControl = 49,
     /// The group of a node that continues alone closes because of a removal in its log that a later entry ends.
     RemovalOutlivesSoleNode = 50,
+    /// A transaction is inserted in the order although it closes a cycle.
+    PlacedInCycle = 51,
 }
 
 impl Bug {
@@ -143,7 +145,7 @@ impl Bug {
     pub const DIVERGING_EPOCH: Epoch = Epoch(40);
 
     /// Faults of the resolver.
-    pub const OF_THE_RESOLVER: [Bug; 26] = [
+    pub const OF_THE_RESOLVER: [Bug; 27] = [
         Bug::IgnoreReadSet,
         Bug::IgnoreWriteSet,
         Bug::SkipRanges,
@@ -170,6 +172,7 @@ impl Bug {
         Bug::DeletionsForgotten,
         Bug::VersionsUnchecked,
         Bug::SumsBeforeReads,
+        Bug::PlacedInCycle,
     ];
 }
 

@@ -115,7 +115,7 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_switches_at_its_end() {
     for id in cluster.ids() {
         eventually("the switch", || (generation(&cluster, id) == NEXT).then_some(()));
         let own = own(&cluster, id);
-        assert_eq!((&own["version"], &own["generations"]), (&json!("9.0.0"), &json!("1-3")), "{own}");
+        assert_eq!((&own["version"], &own["generations"]), (&json!("9.0.0"), &json!(format!("1-{NEXT}"))), "{own}");
         cluster.ready();
         assert!(cluster.node(id).contest(&format!("after/{id}")).1, "the uploaded rule decides still");
     }

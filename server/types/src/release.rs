@@ -16,10 +16,12 @@ impl Generation {
     /// respect forgotten deletions, reads of stores that keep versions are of their snapshot, stale reads are reported
     /// before sums.
     pub const SECOND: Generation = Generation(2);
+    /// The first generation in which a transaction may be placed between others of its epoch (decision 135).
+    pub const THIRD: Generation = Generation(3);
     /// The oldest generation that this release can decide in.
     pub const OLDEST: Generation = Generation(1);
     /// The newest generation that this release can decide in.
-    pub const NEWEST: Generation = Generation::SECOND;
+    pub const NEWEST: Generation = Generation::THIRD;
 }
 
 impl Default for Generation {

@@ -24,8 +24,8 @@ pub enum Reason {
     SnapshotTooOld,
     /// The snapshot is above the last complete state, so it cannot have been read.
     SnapshotFromTheFuture,
-    /// The transaction fits neither before nor after the committed serializable transactions of its epoch. (A cleverer
-    /// order might have room for it: the search only tries the two ends of the queue.)
+    /// The transaction would close a cycle in the serial order of its epoch, or the search for a place took too long. Before
+    /// [`Generation::THIRD`](crate::Generation::THIRD), it fits neither before nor after all others.
     OrderConflict,
     /// A lock that the transaction relied on is no longer held.
     LockLost,

@@ -6,7 +6,7 @@ use tribunal_types::{EpochInput, EpochOutcome, NamespaceId, Reason, Verdict};
 
 use crate::scenario::{Keying, TxnSpec};
 use crate::sim::drawing::{FIRST_STORE, Kind, View};
-use crate::sim::generations::SECOND;
+use crate::sim::generations::NEWER;
 use crate::sim::machine::Process;
 use crate::sim::planted::Planted;
 use crate::sim::world::World;
@@ -60,7 +60,7 @@ impl World {
             }
         }
         let generation = self.invariant_a_node_decides_what_it_can(node)?;
-        self.report.upgrades.1 += u64::from(generation == SECOND);
+        self.report.upgrades.1 += u64::from(generation == NEWER);
         let report = &mut self.report.histories;
         self.judge.invariant_epochs_follow_the_rules(input, outcome, txns, &losers, generation, report)
     }

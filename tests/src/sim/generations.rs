@@ -3,12 +3,12 @@
 use tribunal_core::policy::native::NativeRule;
 use tribunal_types::{Generation, Generations};
 
-/// The generation after the first one.
-pub const SECOND: Generation = Generation(Generation::FIRST.0 + 1);
+/// The generation after an upgrade.
+pub const NEWER: Generation = Generation::NEWEST;
 /// The generations that the release before an upgrade supports.
 pub const BEFORE: Generations = Generations { oldest: Generation::FIRST, newest: Generation::FIRST };
 /// The generations that the release after it supports.
-pub const AFTER: Generations = Generations { oldest: Generation::FIRST, newest: SECOND };
+pub const AFTER: Generations = Generations { oldest: Generation::FIRST, newest: NEWER };
 
 /// Returns the rule of a generation.
 #[must_use]

@@ -1,14 +1,14 @@
-//! A rolling upgrade: machines whose release supports only the first generation get one that supports the second as
+//! A rolling upgrade: machines whose release supports only the first generation get one that also supports the newest as
 //! well, one after the other, while the cluster works.
 //!
-//! In the second generation, a different rule ranks transactions. Nodes that do not switch at the same epoch sooner or
+//! In the newest generation, a different rule ranks transactions. Nodes that do not switch at the same epoch sooner or
 //! later decide differently, and the oracle knows which rule is right.
 
 use tribunal_member::Input;
 use tribunal_replica::Event;
 use tribunal_types::{ControlChange, Generation, GroupId, NodeId, NodeStage, Release};
 
-use crate::sim::generations::{AFTER, BEFORE, SECOND};
+use crate::sim::generations::{AFTER, BEFORE, NEWER};
 use crate::sim::happening::Happening;
 use crate::sim::machine::SimMember;
 use crate::sim::world::World;
@@ -115,7 +115,7 @@ impl World {
     pub(super) fn invariant_an_upgrade_ends(&self, members: &[u16]) -> Result<(), String> {
         for &node in members.iter().filter(|_| self.upgrades()) {
             let generation = self.member(node).ok_or("it runs")?.replica().replicated().releases().generation();
-            if generation != SECOND {
+            if generation != NEWER {
                 return Err(format!("all machines are upgraded, and node {node} is in generation {generation}"));
             }
         }

@@ -41,7 +41,7 @@ fn a_snapshot_below_the_floor_aborts_early() {
          epoch at +2000
          T2 ser put y=1                             => ok kv#2
          floor => 1
-         early A rc @0 put z=1                      => snapshot_too_old admission: write z
+         early A si @0 put z=1                      => snapshot_too_old admission: write z
          early B rc @1 put z=1                      => open",
     );
 }

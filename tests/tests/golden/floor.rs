@@ -73,7 +73,7 @@ fn too_much_history_raises_the_floor_before_its_time() {
          T2 ser put x=2                             => ok kv#2
          floor => 4
          epoch
-         A rc @1 put a=1                            => snapshot_too_old join: write a
+         A si @1 put a=1                            => snapshot_too_old join: write a
          B si @4 read x@T2 put b=1                  => ok kv#3
          C rr read x@T1 put c=1                     => read_conflict validate: read x seen T1 now T2",
     );

@@ -5,7 +5,8 @@ use tribunal_tests::script::check;
 #[test]
 fn every_level_aborts_snapshots_out_of_bounds() {
     check(
-        "floor_age 1000
+        "generation 2
+         floor_age 1000
          epoch
          T1 ser put x=1                 => ok kv#1
          epoch at +500
@@ -27,6 +28,33 @@ fn every_level_aborts_snapshots_out_of_bounds() {
          B4 ser @99 put h=1             => snapshot_from_the_future join: write h
          C1 rc @2 put i=1               => ok kv#5
          C2 si @4 put j=1               => ok kv#6",
+    );
+}
+
+/// What compares only current versions needs no history.
+#[test]
+fn from_the_third_generation_on_a_snapshot_is_too_old_only_for_what_needs_history() {
+    check(
+        "generation 3
+         floor_age 1000
+         stores kv sql:declared
+         epoch
+         T1 ser put x=1 put z=1         => ok
+         epoch at +500
+         T2 ser put x=2 del z           => ok
+         epoch at +2000
+         T3 ser put y=1                 => ok
+         floor => 2
+         epoch
+         A1 rc @1 put a=1               => ok
+         A2 rr @1 read y@- put b=1      => read_conflict validate: read y now T3
+         A3 si @1 put c=1               => snapshot_too_old join: write c
+         A4 ser @1 read x@T1 put d=1    => read_conflict validate: read x seen T1 now T2
+         A5 ser @1 read x@T2 put e=1    => ok
+         A6 ser @1 read z@T1 put f=1    => read_conflict validate: read z seen T1
+         A7 ser @1 scan a..z put g=1    => snapshot_too_old join: scan a..z
+         A8 rc @sql:1 put sql/h=1       => snapshot_too_old join: write sql/h
+         A9 rc @9 put i=1               => snapshot_from_the_future join: write i",
     );
 }
 

@@ -1,4 +1,5 @@
-//! The merge: walks the ranks and builds the serial order from both ends. No transaction loses to a loser.
+//! The merge: walks the ranks and builds the serial order, from both ends and, from the third generation on, in between. No
+//! transaction loses to a loser.
 
 use tribunal_tests::script::check;
 
@@ -50,6 +51,87 @@ fn a_transaction_that_needs_both_ends_aborts() {
          T1 ser @1 read x@T0 read y@T0 put x=1      => ok kv#2
          T2 ser @1 read x@T0 read y@T0 put y=1      => order_conflict merge: read x seen T0 by T1; merge: write y by T1
          T3 ser @1 read x@T0 put x=2                => order_conflict merge: read x seen T0 by T1; merge: write x by T1",
+    );
+}
+
+/// T3 must follow T1 and precede T2.
+#[test]
+fn a_transaction_fits_between_others() {
+    let script = |generation: u32, t3: &str, order: &str| {
+        format!(
+            "generation {generation}
+             epoch
+             T0 ser put x=0 put y=0                 => ok
+             epoch
+             T1 ser @1 read x@T0 put a=1            => ok
+             T2 ser @1 put y=2                      => ok
+             T3 ser @1 read y@T0 put x=3            => {t3}
+             order => {order}"
+        )
+    };
+    check(&script(2, "order_conflict merge: read y seen T0 by T2; merge: write x by T1", "T1 T2"));
+    check(&script(3, "ok kv#3", "T1 T3 T2"));
+}
+
+#[test]
+fn what_must_follow_an_inserted_transaction_moves() {
+    check(
+        "generation 3
+         epoch
+         T0 ser put x=0 put y=0 put z=0             => ok
+         epoch
+         T1 ser @1 read z@T0 put y=1                => ok
+         T2 ser @1 put z=2                          => ok
+         T3 ser @1 read x@T0 put a=3                => ok
+         T4 ser @1 read y@T0 put x=4                => ok
+         order => T3 T4 T1 T2
+         epoch
+         T5 ser read x@T4 read y@T1 read z@T2 put b=1 => ok",
+    );
+}
+
+#[test]
+fn a_transaction_that_closes_a_cycle_aborts() {
+    check(
+        "epoch
+         T0 ser put x=0 put y=0 put k=0             => ok
+         epoch
+         T1 ser @1 read k@T0 put y=1                => ok
+         T2 ser @1 read x@T0 put k=2                => ok
+         T3 ser @1 read y@T0 put x=3                => order_conflict merge: read y seen T0 by T1; merge: write x by T2
+         order => T1 T2",
+    );
+}
+
+#[test]
+fn ranges_order_what_is_placed_between() {
+    check(
+        "generation 3
+         epoch
+         T0 ser put x=0 put y=0                     => ok
+         epoch
+         T1 ser @1 scan a..c put p=1                => ok
+         T2 ser @1 put y=2                          => ok
+         T3 ser @1 read y@T0 put b=3                => ok
+         T4 ser @1 scan x..z put b=4                => ok
+         T5 ser @1 scan b..c put y=5                => order_conflict merge: scan b..c at b by T3; merge: write y by T3
+         order => T1 T3 T4 T2",
+    );
+}
+
+#[test]
+fn adds_stay_before_what_replaces_their_row() {
+    check(
+        "generation 3
+         epoch
+         T0 ser put x=0 put n=1                     => ok
+         epoch
+         T1 ser @1 put n=5                          => ok
+         T2 ser @1 read x@T0 put a=1                => ok
+         T3 ser @1 add n+1 put x=1                  => ok
+         order => T2 T3 T1
+         epoch
+         T4 ser read n@T1 put b=1                   => ok",
     );
 }
 

@@ -12,8 +12,8 @@ use tribunal_core::native::{NativeRule, NativeValidator};
 use tribunal_core::policy::Policies;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_types::{
-    Batch, BodyHash, Csn, Decision, Epoch, EpochInput, EpochOutcome, ImportedVersion, Isolation, NamespaceId, NodeId,
-    Read, RowKey, Span, StoreId, StoreSnapshot, TxnId, TxnRequest, Version, Write, WriteKind,
+    Batch, BodyHash, Csn, Decision, Epoch, EpochInput, EpochOutcome, Generation, ImportedVersion, Isolation,
+    NamespaceId, NodeId, Read, RowKey, Span, StoreId, StoreSnapshot, TxnId, TxnRequest, Version, Write, WriteKind,
 };
 
 const STORE: StoreId = StoreId(1);
@@ -34,10 +34,19 @@ pub struct Workload {
     pub writes: usize,
     /// Isolation level.
     pub level: Isolation,
+    /// The generation whose rules decide.
+    pub generation: Generation,
 }
 
-pub const BASE: Workload =
-    Workload { rows: 1_000_000, skew: 0.9, epoch: 1_000, reads: 5, writes: 5, level: Isolation::Serializable };
+pub const BASE: Workload = Workload {
+    rows: 1_000_000,
+    skew: 0.9,
+    epoch: 1_000,
+    reads: 5,
+    writes: 5,
+    level: Isolation::Serializable,
+    generation: Generation::NEWEST,
+};
 
 /// Returns the CPU time of this thread: on a shared machine, wall-clock time also measures other load.
 pub fn cpu_time() -> Duration {
@@ -154,6 +163,7 @@ impl Bench {
         let batch = Batch { first: Epoch(1), last: Epoch(2), imports, ..Batch::default() };
         let input = EpochInput { epoch: Epoch(2), epoch_time_ms: START_MS, batches: vec![Arc::new(batch)] };
         resolver.resolve(&input, &policies, &Inline);
+        resolver.switch_generation(workload.generation);
         let popularity = Popularity::new(workload.rows, workload.skew);
         let versions = vec![version; workload.rows];
         Bench { workload, policies, resolver, versions, popularity, rng: Rng(7), epoch: 2, txns: 0 }

@@ -5,8 +5,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use tribunal_types::{
-    Batch, Conflict, Csn, Epoch, EpochInput, Isolation, OpKind, Reason, RowKey, Stage, TxnIx, TxnRequest, Verdict,
-    Version, Witness, WriteKind,
+    Batch, Conflict, Csn, Epoch, EpochInput, Generation, Isolation, OpKind, Reason, RowKey, Stage, TxnIx, TxnRequest,
+    Verdict, Version, Witness, WriteKind,
 };
 
 use crate::planted::{Bug, planted};
@@ -14,7 +14,7 @@ use crate::policy::Policies;
 use crate::policy::native::NativeValidator;
 use crate::resolve::resolver::Resolver;
 use crate::resolve::scratch::ShardScratch;
-use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, snapshot_of};
+use crate::resolve::txns::{Abort, EpochView, Fate, TxnTable, first_op, needs_history, snapshot_of};
 use crate::resolve::{join, validate};
 use crate::state::map::NO_SLOT;
 use crate::state::map_entry::Entry;
@@ -59,7 +59,7 @@ impl Resolver {
         let input = pretend(self, complete, requests);
         let mut txns = TxnTable::default();
         txns.reset(&input);
-        txns.judge_snapshots(&input, &self.stores, self.floor.at(), self.generation);
+        txns.judge_snapshots(&input, &self.stores, self.floor.at(), (policies.needs(), self.generation));
         let mut fates = txns.fates.clone();
         if fates.iter().any(|fate| fate.is_live()) {
             self.judge_rows(&input, &mut txns, policies, &mut fates);
@@ -149,8 +149,14 @@ impl Resolver {
     fn find_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
         if let Some(stale) = txn.snapshots.iter().find(|s| s.at < self.floor.at()) {
             let batch = &pretend(self, self.last, core::slice::from_ref(txn)).batches[0];
-            let op = first_op(batch, 0, Some(stale.store)).or_else(|| first_op(batch, 0, None))?;
-            return Some((Reason::SnapshotTooOld, op));
+            // If its validator needs history, too, it is rejected when its epoch is resolved.
+            if self.generation < Generation::THIRD
+                || txn.isolation == Isolation::Snapshot
+                || needs_history(batch, 0, &self.stores)
+            {
+                let op = first_op(batch, 0, Some(stale.store)).or_else(|| first_op(batch, 0, None))?;
+                return Some((Reason::SnapshotTooOld, op));
+            }
         }
         match txn.isolation {
             Isolation::ReadCommitted => None,

@@ -1,20 +1,26 @@
-//! Merge: ranks the contended transactions and walks them in (rank, CSN) order, building the epoch's serial order as a
-//! double-ended queue. No transaction loses to a loser: only committed transactions block others.
+//! Merge: ranks the contended transactions and walks them in (rank, CSN) order, building the epoch's serial order. No
+//! transaction loses to a loser: only committed transactions block others.
 //!
-//! # Why the queue is a serial order
+//! # Why the order is serial
 //! Transactions at repeatable read and serializable are *ordered*. They rely on the rows they read, the existence of
 //! rows, the values they add to, and at serializable also on ranges. Let `S` be the state before the epoch, which every
-//! transaction read, and `q1 .. qn` the queue. Claim, preserved by every step: when the queue is executed one by one
-//! from `S`, every ordered transaction finds, just before its turn, everything it relies on as it was in `S`.
-//! * *T joins the back.* The other turns do not change. T has no `RAW`, so no transaction in the queue writes or
-//!   changes anything T relies on: just before its turn, all of it is still as in `S`.
-//! * *T joins the front.* T's turn is on `S` itself. Every other ordered transaction now runs on `S` plus T's writes; T
-//!   has no `WAR`, so none of these writes touches anything an ordered transaction relies on.
-//! * *T is not ordered.* It joins the back, and the first half of the first case applies to the others. T itself is
+//! transaction read. An ordered transaction *must precede* every transaction that changes something it relies on. Claim,
+//! preserved by every step: of two committed transactions, each that must precede the other one does. So when they are
+//! executed one by one from `S`, every ordered transaction finds, just before its turn, everything it relies on as it was
+//! in `S`: whatever changes it comes later.
+//! * *T joins the back.* T has no `RAW`, so no committed transaction changes anything T relies on: T need not precede
+//!   any of them.
+//! * *T joins the front.* T has no `WAR`, so it changes nothing an ordered transaction relies on: T need not follow any of
+//!   them.
+//! * *T is inserted* (from generation 3 on; before, it aborts). It has both, and is placed after the last one that it must
+//!   follow. Those that it must precede and that are not after that place are moved there, after T, and so are those
+//!   that these must precede; all of them keep their order among themselves. If one of those that T must follow were among
+//!   them, there would be a cycle, and T aborts ([`SerialOrder::insert`]).
+//! * *T is not ordered.* It joins the back, and precedes nobody necessarily. T itself is
 //!   promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites its
 //!   writes: `WW` with *any* committed transaction aborts it, and an ordered transaction that later writes one of its
 //!   rows is aborted.
-//! * *Writes meet.* Only ordered transactions share a written row (apart from adds, which commute), and the queue
+//! * *Writes meet.* Only ordered transactions share a written row (apart from adds, which commute), and the order
 //!   decides the final value: versions rise along it, so map, log and storage agree on the last writer. A transaction
 //!   that relies on the overwritten value has a `RAW` or `WAR` with the writer, and is covered above.
 //! * *Adds.* An add relies on the value in `S` not being replaced before its turn, so all adds of a row precede any
@@ -23,19 +29,21 @@
 //! * *The uncontended* share no row or range with a writer of the epoch, or write rows that no other transaction
 //!   touches: they fit anywhere, so all of them share one position in the middle.
 //!
-//! Since the last turn ends in the state that apply stores, the epoch is equivalent to its queue.
+//! Since the last turn ends in the state that apply stores, the epoch is equivalent to its order.
 
 use alloc::format;
 use alloc::vec::Vec;
 
-use tribunal_types::{Batch, OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
+use tribunal_types::{Batch, Generation, OpKind, PolicyFallback, Reason, Stage, TxnIx, Witness};
 
 use crate::planted::{Bug, planted};
 use crate::policy::{ConflictRule, Policies, PolicyFault, Ranks, TxnColumns};
 use crate::resolve::access_class::{self, held};
-use crate::resolve::contention::{Holders, Part};
+use crate::resolve::contention::{Holders, Part, parts_of};
 use crate::resolve::epoch_rows::NONE;
+use crate::resolve::precedence::Conflicts;
 use crate::resolve::scratch::ShardScratch;
+use crate::resolve::serial_order::SerialOrder;
 use crate::resolve::shard::{Shard, ShardState};
 use crate::resolve::txns::{EpochView, is_ordered, tells_sums_last};
 use crate::resolve::validate::locate;
@@ -44,10 +52,11 @@ use crate::state::sums::{Headroom, integer_of};
 /// Result of the walk.
 #[derive(Debug, Default)]
 pub(crate) struct Merged {
-    /// In the order in which they joined the front: the last one is the first of the epoch.
+    /// The contended transactions before the uncontended ones in the serial order, the last one first.
     pub(crate) front: Vec<u32>,
-    /// In serial order.
+    /// Those after them, in serial order.
     pub(crate) back: Vec<u32>,
+    order: SerialOrder,
     pub(crate) losers: Vec<Loser>,
     /// Whether a transaction is contended, by transaction.
     pub(crate) contended: Vec<bool>,
@@ -88,6 +97,7 @@ impl Merged {
     ) {
         self.front.clear();
         self.back.clear();
+        self.order.reset(view.txns.txns);
         self.losers.clear();
         self.find_contended(shards, view.txns.txns);
         self.rank(view, policies, fallbacks);
@@ -95,6 +105,7 @@ impl Merged {
             let Ranked { txn, ordered, .. } = self.ranked[at];
             self.place(shards, view, txn, ordered);
         }
+        self.order.finish(&mut self.front, &mut self.back);
     }
 
     fn find_contended(&mut self, shards: &[Shard], txns: usize) {
@@ -130,22 +141,24 @@ impl Merged {
         }
     }
 
-    /// Places one transaction in the queue, or adds it to the losers.
+    /// Places one transaction in the order, or adds it to the losers.
     fn place(&mut self, shards: &mut [Shard], view: EpochView<'_>, t: u32, ordered: bool) {
         let clash = shards.iter().fold(Clash::default(), |clash, shard| clash.or(Clash::of(&shard.scratch, t)));
-        let queue = if !ordered {
+        let position = if !ordered {
             if clash.write_write {
                 self.losers.push(beaten_writer(shards, t, held::WRITTEN));
                 return;
             }
-            &mut self.back
+            Position::Back
         } else if clash.write_write_unordered {
             self.losers.push(beaten_writer(shards, t, held::WRITTEN_UNORDERED));
             return;
         } else if !clash.read_after_write {
-            &mut self.back
+            Position::Back
         } else if !clash.write_after_read {
-            &mut self.front
+            Position::Front
+        } else if view.generation >= Generation::THIRD {
+            Position::Between
         } else {
             self.losers.push(misplaced(shards, view, t));
             return;
@@ -156,14 +169,33 @@ impl Merged {
                 self.losers.push(if is_stale { outdated(shards, view, t, loser) } else { loser });
                 return;
             }
+        }
+        match position {
+            Position::Back => self.order.push_back(t),
+            Position::Front => self.order.push_front(t),
+            Position::Between => {
+                if self.order.insert(t, &Conflicts::of(shards, view)).is_none() {
+                    self.losers.push(misplaced(shards, view, t));
+                    return;
+                }
+            }
+        }
+        for shard in shards.iter_mut() {
+            commit(&mut shard.scratch, t, ordered);
+        }
+        if shards.iter().any(|shard| shard.scratch.adds) {
             let adding = shards.iter_mut().filter(|shard| shard.scratch.adds);
             adding.for_each(|shard| take_headroom(shard, view, t));
         }
-        queue.push(t);
-        for shard in shards {
-            commit(&mut shard.scratch, t, ordered);
-        }
     }
+}
+
+/// Where a transaction joins the serial order.
+#[derive(Clone, Copy, Debug)]
+enum Position {
+    Front,
+    Between,
+    Back,
 }
 
 fn fill_columns(columns: &mut TxnColumns, ranked: &mut Vec<Ranked>, contended: &[bool], view: EpochView<'_>) {
@@ -242,12 +274,6 @@ impl Clash {
             write_after_read: self.write_after_read | other.write_after_read,
         }
     }
-}
-
-#[inline]
-fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
-    let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
-    &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize]
 }
 
 /// Sets the `held` bits of a committed transaction. Branchless, because branches would mispredict.
@@ -365,7 +391,7 @@ fn outdated(shards: &[Shard], view: EpochView<'_>, t: u32, sums: Loser) -> Loser
     Loser { reason: Reason::OrderConflict, witnesses: [blocked_read(shards, view, t), sums.witnesses[0]], ..sums }
 }
 
-/// Returns the ordered loser that fits neither after nor before the committed transactions.
+/// Returns the ordered loser that must follow some committed transactions and precede others, and has no place for that.
 fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
     let reader =
         |held: u16, by: &Holders, class: u8| (held & access_class::write_after_read(class) != 0).then_some(by.reader);

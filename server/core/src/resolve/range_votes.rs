@@ -10,6 +10,7 @@ use tribunal_types::{Batch, Span, StoreId};
 
 use crate::planted::{Bug, planted};
 use crate::resolve::epoch_rows::NONE;
+use crate::resolve::serial_order::Steps;
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{EpochView, Fate, is_serializable};
 use crate::state::window::KeyRange;
@@ -179,6 +180,29 @@ impl RangeVotes {
             let painter = self.painter[write.position as usize];
             (painter != NONE).then_some((write.op, painter))
         })
+    }
+
+    /// Visits the other transactions that write into ranges of `t`, committed or not. `None` if there are too many.
+    pub(crate) fn visit_writers(&self, t: u32, steps: &mut Steps, mut visit: impl FnMut(u32)) -> Option<()> {
+        for range in self.ranges_of(t) {
+            let owners = &self.owners[range.from as usize..range.until as usize];
+            steps.take(owners.len())?;
+            owners.iter().filter(|owner| **owner != t).for_each(|owner| visit(*owner));
+        }
+        Some(())
+    }
+
+    /// Visits the other transactions with a range that `t` writes into, likewise.
+    pub(crate) fn visit_readers(&self, t: u32, steps: &mut Steps, mut visit: impl FnMut(u32)) -> Option<()> {
+        if self.is_empty() {
+            return Some(());
+        }
+        for write in self.writes_of(t) {
+            steps.take(self.ranges.len())?;
+            let covers = |range: &&RangeVote| (range.from..range.until).contains(&write.position) && range.txn != t;
+            self.ranges.iter().filter(covers).for_each(|range| visit(range.txn));
+        }
+        Some(())
     }
 
     /// Notes that the transaction commits.

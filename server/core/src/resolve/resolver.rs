@@ -82,7 +82,7 @@ pub struct ResolverStats {
     pub ids_bytes: u64,
     /// Transactions of the last epoch that contended for a row or range.
     pub contended: u64,
-    /// Transactions of the last epoch placed at the front of the queue.
+    /// Transactions of the last epoch placed before the uncontended ones.
     pub front: u64,
 }
 
@@ -190,7 +190,7 @@ impl Resolver {
             EpochOutcome { epoch: input.epoch, epoch_time_ms: input.epoch_time_ms, ..EpochOutcome::default() };
         scratch.txns.reset(input);
         self.identify(input, &mut scratch.txns, &mut outcome);
-        scratch.txns.judge_snapshots(input, &self.stores, self.floor.at(), self.generation);
+        scratch.txns.judge_snapshots(input, &self.stores, self.floor.at(), (policies.needs(), self.generation));
         self.contest(input, policies, exec, &mut scratch, &mut outcome);
         self.decide(input, &mut scratch, &mut outcome);
         self.find_created(&scratch.versions, &mut outcome);
@@ -361,7 +361,7 @@ impl Resolver {
         merged.run(shards, view, policies, &mut outcome.fallbacks);
     }
 
-    /// Turns fates and queue into decisions, versions and the serial order.
+    /// Turns fates and the merge's order into decisions, versions and the serial order.
     fn decide(&mut self, input: &EpochInput, scratch: &mut Scratch, outcome: &mut EpochOutcome) {
         let Scratch { txns, merged, versions, fates } = scratch;
         versions.clear();

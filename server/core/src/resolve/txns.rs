@@ -8,6 +8,7 @@ use tribunal_types::{
 };
 
 use crate::planted::{Bug, planted};
+use crate::policy::group;
 use crate::state::stores::Stores;
 
 /// A transaction's fate so far, in one word so that the findings of shards combine by `min`: not taking part, then
@@ -139,7 +140,7 @@ impl TxnTable {
         input: &EpochInput,
         stores: &Stores,
         floor: Epoch,
-        generation: Generation,
+        (needs, generation): ([u8; 4], Generation),
     ) {
         let reads_are_checked = generation >= Generation::SECOND && !planted(Bug::VersionsUnchecked);
         let any_multi_version = stores.any_multi_version() && !planted(Bug::SplitSnapshots);
@@ -153,7 +154,12 @@ impl TxnTable {
                 let has_ranges = txn.ranges_end > ranges;
                 ranges = txn.ranges_end;
                 if self.fates[t].is_live() {
-                    if let Some((reason, op)) = out_of_bounds(batch, i, snapshots, floor, input.epoch) {
+                    let needs_history = || {
+                        let only_current = needs[txn.isolation as usize] & (group::SNAPSHOTS | group::WRITES) == 0;
+                        generation < Generation::THIRD || !only_current || needs_history(batch, i, stores)
+                    };
+                    if let Some((reason, op)) = out_of_bounds(batch, i, snapshots, input.epoch, (floor, needs_history))
+                    {
                         self.fates[t] = Fate::at_join(op, reason);
                     } else if any_multi_version
                         && txn.isolation == Isolation::Snapshot
@@ -184,17 +190,27 @@ impl TxnTable {
     }
 }
 
-/// Rejects a snapshot that is below the floor or not complete before `epoch`, and blames the first operation on its
-/// store.
+/// Returns whether a transaction has ranges, which are compared with everything written since its snapshot, or a row of a
+/// store that keeps only what was written recently. Rows of all other stores are compared by their versions.
+pub(crate) fn needs_history(batch: &Batch, txn: usize, stores: &Stores) -> bool {
+    let mut reads = batch.reads[batch.reads_of(txn)].iter().map(|read| read.store);
+    let mut writes = batch.writes[batch.writes_of(txn)].iter().map(|write| write.store);
+    !batch.ranges_of(txn).is_empty()
+        || reads.any(|store| stores.is_declared(store))
+        || writes.any(|store| stores.is_declared(store))
+}
+
+/// Rejects a snapshot that is not complete before `epoch`, or is below the floor although history from it on is needed,
+/// and blames the first operation on its store.
 fn out_of_bounds(
     batch: &Batch,
     txn: usize,
     snapshots: &[StoreSnapshot],
-    floor: Epoch,
     epoch: Epoch,
+    (floor, needs_history): (Epoch, impl Fn() -> bool),
 ) -> Option<(Reason, Option<(OpKind, u32)>)> {
-    let stale = |at: Epoch| at < floor && !planted(Bug::StaleFloor);
-    let bad = snapshots.iter().find(|s| stale(s.at) || s.at >= epoch)?;
+    let stale = |at: Epoch| at < floor && needs_history() && !planted(Bug::StaleFloor);
+    let bad = snapshots.iter().find(|s| s.at >= epoch || stale(s.at))?;
     let reason = if bad.at >= epoch { Reason::SnapshotFromTheFuture } else { Reason::SnapshotTooOld };
     Some((reason, first_op(batch, txn, Some(bad.store)).or_else(|| first_op(batch, txn, None))))
 }
