@@ -4,7 +4,7 @@
 //! stores kv sql:declared         stores, the first one is meant where rows name none (default: kv)
 //! nodes 2 / shards 3 / apart / floor_age 1000 / id_window 60000         settings, before the first epoch; also
 //!                                window_bytes, status_bytes
-//! generation 1                   a setting, too; a script that has none is played in the oldest and in the newest generation
+//! generation 1                   a setting, too; a script that has none is played in all generations
 //! rule priority                  rule and validator from the next epoch on; also: rule faulty, validator short
 //! epoch at +10 idle 3            a new epoch, 10 ms after the last, which seals three empty ones before it;
 //!                                without items it is empty, too
@@ -62,7 +62,7 @@ pub fn check(script: &str) {
 /// # Panics
 /// If the script cannot be parsed.
 pub fn run(script: &str) -> Result<(), String> {
-    [Generation::OLDEST, Generation::NEWEST].into_iter().try_for_each(|generation| run_in(generation, script))
+    (Generation::OLDEST.0..=Generation::NEWEST.0).try_for_each(|generation| run_in(Generation(generation), script))
 }
 
 /// Plays a script in a generation, unless the script sets another one.

@@ -15,6 +15,9 @@
 //! | `WRITES` | kind of each write, version of the row now, and [`write_flag`]s |
 //! | `EPOCHS` | the epochs of these versions |
 //!
+//! A level whose validator needs `SNAPSHOTS`, `WRITES` or `EPOCHS` has no transactions with snapshots older than the history
+//! that is kept (60 seconds): they abort with `snapshot_too_old`. Without these groups, only those with ranges do.
+//!
 //! It sees no keys, values or store names, and nothing of other epochs, and cannot request more. Transactions that were
 //! aborted earlier (a snapshot that is too old, a required row that does not exist) are missing. Conflicts *within* the
 //! epoch are not the validators' concern: the conflict rule decides them afterwards, among the accepted transactions.

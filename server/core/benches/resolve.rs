@@ -7,8 +7,9 @@
 //! epochs in ten do not reach. For profilers, `-- --one 5` measures a single line for this number of seconds, and `--
 //! --count 40` resolves this number of epochs without a clock (with `valgrind --tool=callgrind
 //! --toggle-collect='*decided*'` it counts instructions); both take `--zipf 0.9`, `--rows 10000` for a table that fits
-//! in the caches, and `--generation 2` for the rules of an earlier one. `-- --image` measures how long a state image delays epochs, taken at once and in steps; `--
-//! --admit 2` measures the cost of looking transactions up before they enter an epoch.
+//! in the caches, `--epoch 64` for smaller epochs, and `--generation 2` for the rules of an earlier one. `-- --image`
+//! measures how long a state image delays epochs, taken at once and in steps; `-- --admit 2` measures the cost of looking
+//! transactions up before they enter an epoch.
 
 mod workload;
 
@@ -172,7 +173,8 @@ fn main() {
     let only_report = std::env::args().any(|arg| arg == "--report");
     let rows = number("--rows").map_or(BASE.rows, |rows| rows as usize);
     let generation = number("--generation").map_or(BASE.generation, |generation| Generation(generation as u32));
-    let single = Workload { skew: number("--zipf").unwrap_or(0.0), rows, generation, ..BASE };
+    let epoch = number("--epoch").map_or(BASE.epoch, |epoch| epoch as usize);
+    let single = Workload { skew: number("--zipf").unwrap_or(0.0), rows, epoch, generation, ..BASE };
     if let Some(seconds) = number("--admit") {
         return admit(single, seconds);
     }

@@ -46,7 +46,7 @@ fn rows() -> Vec<(&'static str, String)> {
         ("rows of a range or page", format!("{}; {LIMIT_DEFAULT} by default", number(LIMIT_MAX))),
         ("records of a page of the log", number(LOG_PAGE_RECORDS_MAX)),
         ("transaction id", format!("a UUIDv7 within {} minutes of the service's time", ID_WINDOW_MS / 60_000)),
-        ("snapshot", format!("can be judged for {} seconds", FLOOR_AGE_MS / 1000)),
+        ("snapshot", format!("its history is kept for {} seconds", FLOOR_AGE_MS / 1000)),
         (
             "stored verdicts",
             format!(

@@ -188,7 +188,7 @@ pub struct EpochOutcome {
     pub fences: Vec<FenceResult>,
     /// Rows added by each batch's import (known rows are unchanged); empty if no batch has an import.
     pub imported: Vec<u64>,
-    /// Lowest snapshot that can be judged from the next epoch on.
+    /// Oldest snapshot whose history is retained from the next epoch on.
     pub floor: Epoch,
     /// Plugins that failed.
     pub fallbacks: Vec<PolicyFallback>,

@@ -6,7 +6,7 @@ use tribunal_types::{Generation, Generations};
 /// The generation after an upgrade.
 pub const NEWER: Generation = Generation::NEWEST;
 /// The generations that the release before an upgrade supports.
-pub const BEFORE: Generations = Generations { oldest: Generation::FIRST, newest: Generation::FIRST };
+pub const BEFORE: Generations = Generations { oldest: Generation::FIRST, newest: Generation(NEWER.0 - 1) };
 /// The generations that the release after it supports.
 pub const AFTER: Generations = Generations { oldest: Generation::FIRST, newest: NEWER };
 

@@ -1,7 +1,8 @@
-//! A rolling upgrade: machines whose release supports only the first generation get one that also supports the newest as
-//! well, one after the other, while the cluster works.
+//! A rolling upgrade: machines whose release does not support the newest generation get one that does, one after the other,
+//! while the cluster works. The cluster begins in the first generation, as every cluster does, and switches to the newest of the
+//! old release first.
 //!
-//! In the newest generation, a different rule ranks transactions. Nodes that do not switch at the same epoch sooner or
+//! After the first generation, a different rule ranks transactions. Nodes that do not switch at the same epoch sooner or
 //! later decide differently, and the oracle knows which rule is right.
 
 use tribunal_member::Input;

@@ -59,6 +59,28 @@ fn from_the_third_generation_on_a_snapshot_is_too_old_only_for_what_needs_histor
 }
 
 #[test]
+fn a_validator_that_needs_history_extends_this_to_its_level() {
+    check(
+        "generation 3
+         floor_age 1000
+         epoch
+         T1 ser put x=1                 => ok
+         epoch at +500
+         T2 ser put x=2                 => ok
+         epoch at +2000
+         T3 ser put y=1                 => ok
+         floor => 2
+         early A0 rc @1 put a=1         => open
+         early A1 ser @1 read x@T1 put a=1 => read_conflict admission: read x seen T1 now T2
+         early A2 ser @1 scan a..z put a=1 => snapshot_too_old admission: scan a..z
+         validator fresh:99
+         epoch
+         A3 rc @1 put a=1               => snapshot_too_old join: write a
+         A4 rc @2 put a=1               => ok",
+    );
+}
+
+#[test]
 fn read_committed_checks_no_read() {
     check(
         "epoch

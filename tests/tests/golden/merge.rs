@@ -119,6 +119,32 @@ fn ranges_order_what_is_placed_between() {
     );
 }
 
+/// T5 gets the place that T2 has. Which of them is first, and so the final value of z, depends only on who joined first.
+#[test]
+fn places_do_not_depend_on_how_transactions_are_grouped() {
+    for groups in [[1; 8], [2, 1, 2, 1, 2, 1, 2, 1], [1, 1, 2, 2, 2, 1, 1, 2]] {
+        let [g0, g1, g2, g3, g4, g5, g6, g7] = groups;
+        check(&format!(
+            "generation 3
+             nodes 2
+             epoch
+             S@1 ser put p=0 put q=0 put r=0 put s=0 put t=0 => ok
+             epoch
+             T0@{g0} ser @1 read p@S put h=1 csn=10        => ok
+             T1@{g1} ser @1 put h=2 csn=11                 => ok
+             T2@{g2} ser @1 put z=2 put q=2 csn=12         => ok
+             T3@{g3} ser @1 read r@S put h=3 csn=13        => ok
+             T4@{g4} ser @1 put s=4 csn=14                 => ok
+             T5@{g5} ser @1 read s@S put p=5 put z=5 put t=5 csn=15 => ok
+             T7@{g7} ser @1 read q@S read t@S put r=7 csn=17 => ok
+             T6@{g6} ser @1 put h=6 csn=18                 => ok
+             order => T0 T1 T3 T7 T2 T5 T4 T6
+             epoch
+             T8@1 ser read z@T5 put a=1                   => ok"
+        ));
+    }
+}
+
 #[test]
 fn adds_stay_before_what_replaces_their_row() {
     check(
@@ -132,6 +158,24 @@ fn adds_stay_before_what_replaces_their_row() {
          order => T2 T3 T1
          epoch
          T4 ser read n@T1 put b=1                   => ok",
+    );
+}
+
+/// An add of a row that does not exist creates it, unless another one does so first: here the moved one is first no longer.
+#[test]
+fn adds_that_create_a_row_can_move() {
+    check(
+        "generation 3
+         epoch
+         T0 ser put x=0 put y=0                     => ok
+         epoch
+         T1 ser @1 put y=1 add n+1|0              => ok
+         T2 ser @1 add n+2|0                      => ok
+         T3 ser @1 read x@T0 put a=3                => ok
+         T4 ser @1 read y@T0 put x=4                => ok
+         order => T2 T3 T4 T1
+         epoch
+         T5 ser read n@T1 put b=1                   => ok",
     );
 }
 

@@ -168,7 +168,9 @@ pub struct PolicyFault(pub String);
 /// Judges whether transactions of a level are acceptable, each by itself and as a conjunction over its operations, so
 /// that the verdict does not depend on how rows are distributed over shards (split-invariance).
 pub trait Validator: Sync {
-    /// Returns the groups of columns ([`group`]) that judging this level needs; always the same answer.
+    /// Returns the groups of columns ([`group`]) that judging this level needs; always the same answer. From
+    /// [`Generation::THIRD`](tribunal_types::Generation::THIRD) on it is part of the rules: with [`group::SNAPSHOTS`] or
+    /// [`group::WRITES`], every transaction of the level needs history from its snapshots on.
     fn needs(&self, _level: Isolation) -> u8 {
         group::ALL
     }

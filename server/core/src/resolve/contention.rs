@@ -1,8 +1,9 @@
 //! Data passed from the vote to the merge: accesses to contended rows, and the rows' participants.
 
 use alloc::vec::Vec;
+use core::iter::successors;
 
-use crate::resolve::access_class::{self, class};
+use crate::resolve::access_class::class;
 use crate::resolve::epoch_rows::NONE;
 use crate::resolve::scratch::ShardScratch;
 
@@ -29,60 +30,41 @@ pub(crate) fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
     &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize]
 }
 
-/// A transaction that accesses a contended row, and the `held` bits that its access sets if it commits.
+/// A winner's access to a contended row: the transaction, and the `held` bits that it set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Participant {
+pub(crate) struct WinnersAccess {
     pub(crate) txn: u32,
     pub(crate) holds: u16,
+    /// The previous access to the row, `NONE` if it is the first.
+    previous: u32,
 }
 
-/// The participants of contended rows, by the row's number. Listed only in epochs that need them.
+/// The winners' accesses to contended rows.
 #[derive(Debug, Default)]
-pub(crate) struct Participants {
-    all: Vec<Participant>,
-    /// End of each row's participants.
-    ends: Vec<u32>,
+pub(crate) struct Winners {
+    all: Vec<WinnersAccess>,
+    /// The last access to each row, by the row's number; `NONE` if there is none.
+    last: Vec<u32>,
 }
 
-impl Participants {
-    pub(crate) fn clear(&mut self) {
+impl Winners {
+    pub(crate) fn reset(&mut self, rows: usize) {
         self.all.clear();
-        self.ends.clear();
+        self.last.clear();
+        self.last.resize(rows, NONE);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+    #[inline(always)]
+    pub(crate) fn add(&mut self, row: u32, txn: u32, holds: u16) {
+        let last = &mut self.last[row as usize];
+        self.all.push(WinnersAccess { txn, holds, previous: *last });
+        *last = self.all.len() as u32 - 1;
     }
 
-    /// Lists the participants of `rows` rows from the parts of all transactions.
-    pub(crate) fn list(&mut self, parts: &[Part], part_ends: &[u32], rows: usize, is_ordered: impl Fn(u32) -> bool) {
-        let count = part_ends.last().map_or(0, |&end| end as usize);
-        self.all.resize(count, Participant { txn: NONE, holds: 0 });
-        self.ends.resize(rows, 0);
-        for part in &parts[..count] {
-            self.ends[part.row as usize] += 1;
-        }
-        // First the start of each row's participants, which filling them in turns into their end.
-        let mut start = 0;
-        for end in &mut self.ends {
-            start += core::mem::replace(end, start);
-        }
-        let mut first = 0;
-        for (t, &end) in (0..).zip(part_ends) {
-            let own = &parts[first..end as usize];
-            first = end as usize;
-            let ordered = !own.is_empty() && is_ordered(t);
-            for part in own {
-                let at = &mut self.ends[part.row as usize];
-                self.all[*at as usize] = Participant { txn: t, holds: access_class::holds(part.class, ordered) };
-                *at += 1;
-            }
-        }
-    }
-
-    pub(crate) fn of(&self, row: u32) -> &[Participant] {
-        let start = if row == 0 { 0 } else { self.ends[row as usize - 1] };
-        &self.all[start as usize..self.ends[row as usize] as usize]
+    /// Returns the accesses to a row, the last one first.
+    pub(crate) fn of(&self, row: u32) -> impl Iterator<Item = &WinnersAccess> {
+        let access = |at: u32| self.all.get(at as usize);
+        successors(access(self.last[row as usize]), move |of| access(of.previous))
     }
 }
 

@@ -149,7 +149,7 @@ impl Resolver {
     fn find_loss(&self, txn: &TxnRequest) -> Option<(Reason, (OpKind, u32))> {
         if let Some(stale) = txn.snapshots.iter().find(|s| s.at < self.floor.at()) {
             let batch = &pretend(self, self.last, core::slice::from_ref(txn)).batches[0];
-            // If its validator needs history, too, it is rejected when its epoch is resolved.
+            // A transaction whose validator needs history is rejected when its epoch is resolved.
             if self.generation < Generation::THIRD
                 || txn.isolation == Isolation::Snapshot
                 || needs_history(batch, 0, &self.stores)

@@ -13,11 +13,12 @@
 //! * *T joins the front.* T has no `WAR`, so it changes nothing an ordered transaction relies on: T need not follow any of
 //!   them.
 //! * *T is inserted* (from generation 3 on; before, it aborts). It has both, and is placed after the last one that it must
-//!   follow. Those that it must precede and that are not after that place are moved there, after T, and so are those
-//!   that these must precede; all of them keep their order among themselves. If one of those that T must follow were among
-//!   them, there would be a cycle, and T aborts ([`SerialOrder::insert`]).
-//! * *T is not ordered.* It joins the back, and precedes nobody necessarily. T itself is
-//!   promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites its
+//!   follow. Those that it must precede and that are not after that place yet move there, after T, and so do those that must
+//!   follow these and are not after it yet. All of them keep their order among themselves, and are placed before the first
+//!   one that must follow T or any of them and stays. What must precede a moved one is before the place, or moves with it in
+//!   the same order. If one of those that T must follow had to move, there would be a cycle, and T aborts
+//!   ([`SerialOrder::insert`]).
+//! * *T is not ordered.* It joins the back, and need not precede any other one. T itself is promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites its
 //!   writes: `WW` with *any* committed transaction aborts it, and an ordered transaction that later writes one of its
 //!   rows is aborted.
 //! * *Writes meet.* Only ordered transactions share a written row (apart from adds, which commute), and the order
@@ -174,7 +175,7 @@ impl Merged {
             Position::Back => self.order.push_back(t),
             Position::Front => self.order.push_front(t),
             Position::Between => {
-                if self.order.insert(t, &Conflicts::of(shards, view)).is_none() {
+                if self.order.insert(t, &Conflicts { shards, view }).is_none() {
                     self.losers.push(misplaced(shards, view, t));
                     return;
                 }
@@ -282,6 +283,7 @@ fn commit(scratch: &mut ShardScratch, t: u32, ordered: bool) {
     for part in &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize] {
         let holds = access_class::holds(part.class, ordered);
         scratch.held[part.row as usize] |= holds;
+        scratch.winners.add(part.row, t, holds);
         let by = &mut scratch.holders[part.row as usize];
         let now = |mask: u16, before: u32| if holds & mask != 0 { t } else { before };
         *by = Holders {
@@ -391,7 +393,8 @@ fn outdated(shards: &[Shard], view: EpochView<'_>, t: u32, sums: Loser) -> Loser
     Loser { reason: Reason::OrderConflict, witnesses: [blocked_read(shards, view, t), sums.witnesses[0]], ..sums }
 }
 
-/// Returns the ordered loser that must follow some committed transactions and precede others, and has no place for that.
+/// Returns the ordered loser that must follow some committed transactions and precede others, and has no place for that. The
+/// witnesses are its first conflicts of both kinds: in a longer cycle, possibly with transactions that are not part of it.
 fn misplaced(shards: &[Shard], view: EpochView<'_>, t: u32) -> Loser {
     let reader =
         |held: u16, by: &Holders, class: u8| (held & access_class::write_after_read(class) != 0).then_some(by.reader);

@@ -16,7 +16,7 @@ pub(crate) mod merge;
 mod precedence;
 pub(crate) mod range_votes;
 pub(crate) mod scratch;
-pub(crate) mod serial_order;
+mod serial_order;
 pub(crate) mod shard_place;
 pub(crate) mod txns;
 pub(crate) mod validate;

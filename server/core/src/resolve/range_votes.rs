@@ -5,12 +5,12 @@
 //! a few steps each, regardless of the number of ranges.
 
 use alloc::vec::Vec;
+use core::iter::once;
 
 use tribunal_types::{Batch, Span, StoreId};
 
 use crate::planted::{Bug, planted};
 use crate::resolve::epoch_rows::NONE;
-use crate::resolve::serial_order::Steps;
 use crate::resolve::shard_place::ShardPlace;
 use crate::resolve::txns::{EpochView, Fate, is_serializable};
 use crate::state::window::KeyRange;
@@ -63,6 +63,8 @@ pub(crate) struct RangeVotes {
     painter: Vec<u32>,
     /// The next unpainted position, including this one.
     unpainted: Vec<u32>,
+    /// The ranges of committed transactions, as positions in `ranges`.
+    held: Vec<u32>,
 }
 
 impl RangeVotes {
@@ -71,6 +73,7 @@ impl RangeVotes {
         self.writes.clear();
         self.owners.clear();
         self.ops.clear();
+        self.held.clear();
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -182,27 +185,28 @@ impl RangeVotes {
         })
     }
 
-    /// Visits the other transactions that write into ranges of `t`, committed or not. `None` if there are too many.
-    pub(crate) fn visit_writers(&self, t: u32, steps: &mut Steps, mut visit: impl FnMut(u32)) -> Option<()> {
-        for range in self.ranges_of(t) {
-            let owners = &self.owners[range.from as usize..range.until as usize];
-            steps.take(owners.len())?;
-            owners.iter().filter(|owner| **owner != t).for_each(|owner| visit(*owner));
-        }
-        Some(())
+    /// Inspects the ranges of `t` and the writes into them, for those of other winners.
+    pub(crate) fn winners_in_ranges(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
+        self.ranges_of(t).iter().flat_map(move |range| {
+            let won = move |at: u32| {
+                let owner = self.owners[at as usize];
+                (owner != t && self.committed.contains(at as usize)).then_some(owner)
+            };
+            once(None).chain((range.from..range.until).map(won))
+        })
     }
 
-    /// Visits the other transactions with a range that `t` writes into, likewise.
-    pub(crate) fn visit_readers(&self, t: u32, steps: &mut Steps, mut visit: impl FnMut(u32)) -> Option<()> {
-        if self.is_empty() {
-            return Some(());
-        }
-        for write in self.writes_of(t) {
-            steps.take(self.ranges.len())?;
-            let covers = |range: &&RangeVote| (range.from..range.until).contains(&write.position) && range.txn != t;
-            self.ranges.iter().filter(covers).for_each(|range| visit(range.txn));
-        }
-        Some(())
+    /// Inspects the writes of `t` and, for each in a range of a winner, all ranges of the winners, for those around it.
+    pub(crate) fn winners_around_writes(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
+        let writes = if self.is_empty() { &[] } else { self.writes_of(t) };
+        writes.iter().flat_map(move |write| {
+            let is_covered = self.painter[write.position as usize] != NONE;
+            let around = move |range: &u32| {
+                let range = &self.ranges[*range as usize];
+                ((range.from..range.until).contains(&write.position) && range.txn != t).then_some(range.txn)
+            };
+            once(None).chain(is_covered.then(|| self.held.iter().map(around)).into_iter().flatten())
+        })
     }
 
     /// Notes that the transaction commits.
@@ -220,6 +224,7 @@ impl RangeVotes {
             if range.txn != t {
                 break;
             }
+            self.held.push(at as u32);
             let mut position = self.next_unpainted(range.from);
             while position < range.until {
                 self.painter[position as usize] = t;
@@ -276,6 +281,10 @@ impl BitSet {
         self.words.resize(words, 0);
         self.summary.clear();
         self.summary.resize(words.div_ceil(64), 0);
+    }
+
+    fn contains(&self, position: usize) -> bool {
+        self.words[position / 64] & 1 << (position % 64) != 0
     }
 
     fn insert(&mut self, position: usize) {

@@ -613,7 +613,7 @@ impl Resolver {
         self.last = upto;
     }
 
-    /// Returns the oldest snapshot that can be judged.
+    /// Returns the oldest snapshot whose history is still retained.
     #[must_use]
     pub fn floor(&self) -> Epoch {
         self.floor.at()

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use tribunal_types::{Isolation, StoreId};
 
-use crate::resolve::contention::{Holders, Part, Participants, VoteRow};
+use crate::resolve::contention::{Holders, Part, VoteRow, Winners};
 use crate::resolve::epoch_rows::EpochRows;
 use crate::resolve::evidence::{Absences, LevelEvidence, OwnAbsence, Unplaced};
 use crate::resolve::range_votes::RangeVotes;
@@ -60,8 +60,8 @@ pub(crate) struct ShardScratch {
     /// The bits that the winners set on a row (a set of `access_class::held`), and the winners; by the row's number.
     pub(crate) held: Vec<u16>,
     pub(crate) holders: Vec<Holders>,
-    /// All participants of the contended rows, if they had to be listed.
-    pub(crate) participants: Participants,
+    /// All accesses of the winners to contended rows.
+    pub(crate) winners: Winners,
     /// Ranges and the epoch's own writes.
     pub(crate) ranges: RangeVotes,
     /// Result of applying: bytes of history, and rows imported by batch (empty if no batch has an import).

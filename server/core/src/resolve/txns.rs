@@ -209,8 +209,9 @@ fn out_of_bounds(
     epoch: Epoch,
     (floor, needs_history): (Epoch, impl Fn() -> bool),
 ) -> Option<(Reason, Option<(OpKind, u32)>)> {
-    let stale = |at: Epoch| at < floor && needs_history() && !planted(Bug::StaleFloor);
-    let bad = snapshots.iter().find(|s| s.at >= epoch || stale(s.at))?;
+    let oldest = snapshots.iter().map(|s| s.at).min()?;
+    let any_stale = oldest < floor && needs_history() && !planted(Bug::StaleFloor);
+    let bad = snapshots.iter().find(|s| s.at >= epoch || any_stale && s.at < floor)?;
     let reason = if bad.at >= epoch { Reason::SnapshotFromTheFuture } else { Reason::SnapshotTooOld };
     Some((reason, first_op(batch, txn, Some(bad.store)).or_else(|| first_op(batch, txn, None))))
 }

@@ -26,7 +26,7 @@ pub(crate) fn run(shard: &mut Shard, view: EpochView<'_>, fates: &[Fate]) {
     scratch.held.resize(numbered, 0);
     scratch.holders.clear();
     scratch.holders.resize(numbered, NO_HOLDERS);
-    scratch.participants.clear();
+    scratch.winners.reset(numbered);
     if scratch.adds {
         scratch.headrooms.clear();
         scratch.headrooms.resize(numbered, None);

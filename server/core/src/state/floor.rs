@@ -1,4 +1,4 @@
-//! The floor: the oldest snapshot that can still be judged. It rises with `epoch_time`, or earlier when the history
+//! The floor: the oldest snapshot whose history is still retained. It rises with `epoch_time`, or earlier when the history
 //! above it exceeds its bound; both are replicated values, so every replica has the same floor.
 
 use alloc::collections::VecDeque;

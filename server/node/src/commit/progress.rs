@@ -61,7 +61,7 @@ impl Progress {
         Epoch(self.last.load(Ordering::Acquire))
     }
 
-    /// Returns the oldest snapshot that can still be judged.
+    /// Returns the oldest snapshot whose history is still retained.
     pub fn floor(&self) -> Epoch {
         Epoch(self.floor.load(Ordering::Acquire))
     }

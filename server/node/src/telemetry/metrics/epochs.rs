@@ -20,7 +20,7 @@ pub struct EpochMetrics {
     pub resolve_seconds: Histogram,
     /// Last complete epoch.
     pub last: Level,
-    /// Oldest snapshot that can be judged.
+    /// Oldest snapshot whose history is still retained.
     pub floor: Level,
     /// Rows in the version map, including tombstones.
     pub rows: Level,
@@ -42,7 +42,7 @@ impl EpochMetrics {
             txns_counts: QuantileHistogram::of_numbers(),
             resolve_seconds: registered_as(seconds(), registry, "resolve_seconds", "Time to resolve an epoch"),
             last: registered(registry, "epoch", "Last complete epoch"),
-            floor: registered(registry, "floor", "Oldest snapshot that can be judged"),
+            floor: registered(registry, "floor", "Oldest snapshot whose history is still retained"),
             rows: registered(registry, "rows", "Rows in the version map"),
             row_bytes: registered(registry, "row_bytes", "Bytes of the version map"),
             history_bytes: registered(registry, "history_bytes", "Bytes of history and range window"),

@@ -53,7 +53,7 @@ class TxnOutcome:
             * `snapshot_too_old`: the history that its snapshot needs is no longer retained.
             * `snapshot_from_the_future`: its snapshot is newer than every complete epoch.
             * `snapshots_differ`: its snapshots of multi-version stores are not one state of the database.
-            * `order_conflict`: it fits no position in the serial order of its epoch.
+            * `order_conflict`: it would close a cycle in the serial order of its epoch.
             * `client_abort`: the client aborted it.
             * `fenced`: a fence closed its id before it was decided.
             * `plugin`: an isolation validator rejected it for a reason of its own; see `plugin_code`.
