@@ -164,12 +164,12 @@ impl Merged {
             self.losers.push(misplaced(shards, view, t));
             return;
         };
-        if shards.iter().any(|shard| shard.scratch.adds) {
-            if let Some(loser) = overflowing(shards, view, t) {
-                let is_stale = ordered && clash.read_after_write && tells_sums_last(view);
-                self.losers.push(if is_stale { outdated(shards, view, t, loser) } else { loser });
-                return;
-            }
+        if shards.iter().any(|shard| shard.scratch.adds)
+            && let Some(loser) = overflowing(shards, view, t)
+        {
+            let is_stale = ordered && clash.read_after_write && tells_sums_last(view);
+            self.losers.push(if is_stale { outdated(shards, view, t, loser) } else { loser });
+            return;
         }
         match position {
             Position::Back => self.order.push_back(t),
@@ -181,12 +181,11 @@ impl Merged {
                 }
             }
         }
-        for shard in shards.iter_mut() {
+        for shard in shards {
             commit(&mut shard.scratch, t, ordered);
-        }
-        if shards.iter().any(|shard| shard.scratch.adds) {
-            let adding = shards.iter_mut().filter(|shard| shard.scratch.adds);
-            adding.for_each(|shard| take_headroom(shard, view, t));
+            if shard.scratch.adds {
+                take_headroom(shard, view, t);
+            }
         }
     }
 }
