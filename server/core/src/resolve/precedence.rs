@@ -1,7 +1,7 @@
 //! Which of an epoch's committed transactions must precede which others, from their accesses to contended rows and their
 //! ranges.
 
-use core::iter::once;
+use core::iter::{once, repeat_n};
 
 use crate::resolve::access_class;
 use crate::resolve::contention::parts_of;
@@ -14,13 +14,6 @@ use crate::resolve::validate::locate;
 pub(crate) struct Conflicts<'a> {
     pub(crate) shards: &'a [Shard],
     pub(crate) view: EpochView<'a>,
-}
-
-impl Conflicts<'_> {
-    fn is_ordered(&self, t: u32) -> bool {
-        let (batch, txn) = locate(self.view, t as usize);
-        is_ordered(batch.txns[txn].isolation)
-    }
 }
 
 /// Inspects the rows of `t` and the winners' accesses to them, for those that set `held` bits which conflict with the access
@@ -39,14 +32,18 @@ fn by_rows(shards: &[Shard], t: u32, conflicting: fn(u8) -> u16) -> impl Iterato
 
 impl Precedence for Conflicts<'_> {
     fn followers(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
+        let (batch, txn) = locate(self.view, t as usize);
+        let is_ordered = is_ordered(batch.txns[txn].isolation);
         // Only an ordered transaction relies on anything.
-        let shards = if self.is_ordered(t) { self.shards } else { &[] };
-        let ranges = shards.iter().flat_map(move |shard| shard.scratch.ranges.winners_in_ranges(t));
-        ranges.chain(by_rows(shards, t, access_class::read_after_write))
+        let shards = if is_ordered { self.shards } else { &[] };
+        // A range counts once, and not in each shard.
+        let own_ranges = repeat_n(None, batch.ranges_of(txn).len());
+        let in_ranges = shards.iter().flat_map(move |shard| shard.scratch.ranges.winners_in_ranges(t));
+        own_ranges.chain(in_ranges).chain(by_rows(shards, t, access_class::read_after_write))
     }
 
     fn predecessors(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
-        let ranges = self.shards.iter().flat_map(move |shard| shard.scratch.ranges.winners_around_writes(t));
-        ranges.chain(by_rows(self.shards, t, access_class::write_after_read))
+        let around_writes = self.shards.iter().flat_map(move |shard| shard.scratch.ranges.winners_around_writes(t));
+        around_writes.chain(by_rows(self.shards, t, access_class::write_after_read))
     }
 }

@@ -185,14 +185,12 @@ impl RangeVotes {
         })
     }
 
-    /// Inspects the ranges of `t` and the writes into them, for those of other winners.
+    /// Inspects the writes into ranges of `t`, for those of other winners.
     pub(crate) fn winners_in_ranges(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
-        self.ranges_of(t).iter().flat_map(move |range| {
-            let won = move |at: u32| {
-                let owner = self.owners[at as usize];
-                (owner != t && self.committed.contains(at as usize)).then_some(owner)
-            };
-            once(None).chain((range.from..range.until).map(won))
+        let positions = self.ranges_of(t).iter().flat_map(|range| range.from..range.until);
+        positions.map(move |at| {
+            let owner = self.owners[at as usize];
+            (owner != t && self.committed.contains(at as usize)).then_some(owner)
         })
     }
 
