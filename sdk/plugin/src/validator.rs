@@ -16,7 +16,8 @@
 //! | `EPOCHS` | the epochs of these versions |
 //!
 //! A level whose validator needs `SNAPSHOTS`, `WRITES` or `EPOCHS` has no transactions with snapshots older than the history
-//! that is kept (60 seconds): they abort with `snapshot_too_old`. Without these groups, only those with ranges do.
+//! that is kept (60 seconds): they abort with `snapshot_too_old`. Without these groups, only those with ranges or with rows of a
+//! store of declared existence do. (Level `snapshot` always needs them.)
 //!
 //! It sees no keys, values or store names, and nothing of other epochs, and cannot request more. Transactions that were
 //! aborted earlier (a snapshot that is too old, a required row that does not exist) are missing. Conflicts *within* the

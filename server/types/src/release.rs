@@ -16,7 +16,8 @@ impl Generation {
     /// respect forgotten deletions, reads of stores that keep versions are of their snapshot, stale reads are reported
     /// before sums.
     pub const SECOND: Generation = Generation(2);
-    /// The first generation in which a transaction may be placed between others of its epoch (decision 135).
+    /// The first generation in which a transaction may be placed between others of its epoch, and in which a snapshot whose
+    /// history is gone only aborts what needs that history (decision 135).
     pub const THIRD: Generation = Generation(3);
     /// The oldest generation that this release can decide in.
     pub const OLDEST: Generation = Generation(1);

@@ -24,7 +24,7 @@ pub enum Reason {
     SnapshotTooOld,
     /// The snapshot is above the last complete state, so it cannot have been read.
     SnapshotFromTheFuture,
-    /// The transaction would close a cycle in the serial order of its epoch, or the search for a place took too long. Before
+    /// The transaction would close a cycle in the serial order of its epoch, or the search for a place ended without one. Before
     /// [`Generation::THIRD`](crate::Generation::THIRD), it fits neither before nor after all others.
     OrderConflict,
     /// A lock that the transaction relied on is no longer held.

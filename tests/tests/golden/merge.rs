@@ -145,6 +145,29 @@ fn places_do_not_depend_on_how_transactions_are_grouped() {
     }
 }
 
+/// T3 has as many ranges as a search may inspect, less a few, and each counts once.
+#[test]
+fn the_length_of_a_search_does_not_depend_on_the_number_of_shards() {
+    let scans = |count: usize| (0..count).map(|n| format!(" scan c{n}..c{n}x")).collect::<String>();
+    for shards in [1, 4] {
+        for (ranges, verdict) in
+            [(240, "ok"), (256, "order_conflict merge: read y seen T0 by T2; merge: write x by T1")]
+        {
+            check(&format!(
+                "generation 3
+                 shards {shards}
+                 epoch
+                 T0 ser put x=0 put y=0                 => ok
+                 epoch
+                 T1 ser @1 read x@T0 put a=1            => ok
+                 T2 ser @1 put y=2                      => ok
+                 T3 ser @1 read y@T0{} put x=3 => {verdict}",
+                scans(ranges)
+            ));
+        }
+    }
+}
+
 #[test]
 fn adds_stay_before_what_replaces_their_row() {
     check(

@@ -18,9 +18,9 @@
 //!   one that must follow T or any of them and stays. What must precede a moved one is before the place, or moves with it in
 //!   the same order. If one of those that T must follow had to move, there would be a cycle, and T aborts
 //!   ([`SerialOrder::insert`]).
-//! * *T is not ordered.* It joins the back, and need not precede any other one. T itself is promised no place in a serial order, only its snapshot, and that no other transaction of the epoch overwrites its
-//!   writes: `WW` with *any* committed transaction aborts it, and an ordered transaction that later writes one of its
-//!   rows is aborted.
+//! * *T is not ordered.* It joins the back, and need not precede any other one. T itself is promised no place in a serial
+//!   order, only its snapshot, and that no other transaction of the epoch overwrites its writes: `WW` with *any*
+//!   committed transaction aborts it, and an ordered transaction that later writes one of its rows is aborted.
 //! * *Writes meet.* Only ordered transactions share a written row (apart from adds, which commute), and the order
 //!   decides the final value: versions rise along it, so map, log and storage agree on the last writer. A transaction
 //!   that relies on the overwritten value has a `RAW` or `WAR` with the writer, and is covered above.

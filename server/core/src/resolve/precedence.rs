@@ -7,7 +7,7 @@ use crate::resolve::access_class;
 use crate::resolve::contention::parts_of;
 use crate::resolve::serial_order::Precedence;
 use crate::resolve::shard::Shard;
-use crate::resolve::txns::{EpochView, is_ordered};
+use crate::resolve::txns::{EpochView, is_ordered, is_serializable};
 use crate::resolve::validate::locate;
 
 /// The conflicts of an epoch.
@@ -33,11 +33,11 @@ fn by_rows(shards: &[Shard], t: u32, conflicting: fn(u8) -> u16) -> impl Iterato
 impl Precedence for Conflicts<'_> {
     fn followers(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
         let (batch, txn) = locate(self.view, t as usize);
-        let is_ordered = is_ordered(batch.txns[txn].isolation);
+        let level = batch.txns[txn].isolation;
         // Only an ordered transaction relies on anything.
-        let shards = if is_ordered { self.shards } else { &[] };
+        let shards = if is_ordered(level) { self.shards } else { &[] };
         // A range counts once, and not in each shard.
-        let own_ranges = repeat_n(None, batch.ranges_of(txn).len());
+        let own_ranges = repeat_n(None, if is_serializable(level) { batch.ranges_of(txn).len() } else { 0 });
         let in_ranges = shards.iter().flat_map(move |shard| shard.scratch.ranges.winners_in_ranges(t));
         own_ranges.chain(in_ranges).chain(by_rows(shards, t, access_class::read_after_write))
     }

@@ -89,7 +89,7 @@ impl SerialOrder {
 
     /// Places a transaction after all that must precede it and before all that must follow it; there are some of both.
     /// `None`, and no change, if that would close a cycle, takes more than [`STEPS_MAX`] steps, or finds no room between two
-    /// places: at worst after 32 insertions there.
+    /// places: after 32 insertions between the same neighbours, and after fewer if they move others.
     pub(crate) fn insert(&mut self, t: u32, precedence: &impl Precedence) -> Option<()> {
         let SerialOrder { places, at_back, precedes, follows, searches, moving, .. } = self;
         if *searches == 0 {
