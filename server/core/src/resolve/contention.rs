@@ -5,7 +5,6 @@ use core::iter::successors;
 
 use crate::resolve::access_class::class;
 use crate::resolve::epoch_rows::NONE;
-use crate::resolve::scratch::ShardScratch;
 
 /// An access to a contended row.
 #[derive(Clone, Copy, Debug)]
@@ -21,13 +20,6 @@ pub(crate) struct Part {
 impl Part {
     pub(crate) const WRITES_FROM: u32 = 1 << 31;
     pub(crate) const NO: Part = Part { row: NONE, op: 0, class: 0 };
-}
-
-/// Returns the parts of a transaction in one shard.
-#[inline]
-pub(crate) fn parts_of(scratch: &ShardScratch, t: u32) -> &[Part] {
-    let start = if t == 0 { 0 } else { scratch.part_ends[t as usize - 1] };
-    &scratch.parts[start as usize..scratch.part_ends[t as usize] as usize]
 }
 
 /// A winner's access to a contended row: the transaction, and the `held` bits that it set.

@@ -40,7 +40,7 @@ use tribunal_types::{Batch, Generation, OpKind, PolicyFallback, Reason, Stage, T
 use crate::planted::{Bug, planted};
 use crate::policy::{ConflictRule, Policies, PolicyFault, Ranks, TxnColumns};
 use crate::resolve::access_class::{self, held};
-use crate::resolve::contention::{Holders, Part, parts_of};
+use crate::resolve::contention::{Holders, Part};
 use crate::resolve::epoch_rows::NONE;
 use crate::resolve::precedence::Conflicts;
 use crate::resolve::scratch::ShardScratch;
@@ -250,7 +250,7 @@ impl Clash {
     #[inline]
     fn of(scratch: &ShardScratch, t: u32) -> Clash {
         let (mut ww, mut raw, mut war) = (0, 0, 0);
-        for part in parts_of(scratch, t) {
+        for part in scratch.parts_of(t) {
             let held = scratch.held[part.row as usize];
             ww |= held & access_class::write_write(part.class);
             raw |= held & access_class::read_after_write(part.class);
@@ -321,7 +321,7 @@ fn overflowing(shards: &[Shard], view: EpochView<'_>, t: u32) -> Option<Loser> {
     }
     let at = locate(view, t as usize);
     let first_of = |Shard { state, scratch, .. }: &Shard| {
-        let own = if scratch.adds { parts_of(scratch, t) } else { &[] };
+        let own = if scratch.adds { scratch.parts_of(t) } else { &[] };
         let mut adds = own.iter().filter(|part| is_add(part));
         let part = adds.find(|part| headroom_after(state, &scratch.headrooms, part, at).is_none())?;
         Some((part.op - Part::WRITES_FROM, scratch.holders[part.row as usize].adder))
@@ -356,7 +356,7 @@ fn first_blocked<'a>(
 ) -> Option<Witness> {
     // Parts ascend by operation, so the first of each shard is enough.
     let of_rows = shards.iter().filter_map(|shard| {
-        parts_of(&shard.scratch, t).iter().find_map(|part| {
+        shard.scratch.parts_of(t).iter().find_map(|part| {
             let (held, by) = (shard.scratch.held[part.row as usize], &shard.scratch.holders[part.row as usize]);
             let winner = blocker(held, by, part.class)?;
             let op = match part.op.checked_sub(Part::WRITES_FROM) {

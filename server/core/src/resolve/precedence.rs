@@ -4,7 +4,6 @@
 use core::iter::{once, repeat_n};
 
 use crate::resolve::access_class;
-use crate::resolve::contention::parts_of;
 use crate::resolve::serial_order::Precedence;
 use crate::resolve::shard::Shard;
 use crate::resolve::txns::{EpochView, is_ordered, is_serializable};
@@ -20,7 +19,7 @@ pub(crate) struct Conflicts<'a> {
 /// of `t`.
 fn by_rows(shards: &[Shard], t: u32, conflicting: fn(u8) -> u16) -> impl Iterator<Item = Option<u32>> {
     shards.iter().flat_map(move |Shard { scratch, .. }| {
-        parts_of(scratch, t).iter().flat_map(move |part| {
+        scratch.parts_of(t).iter().flat_map(move |part| {
             let mask = conflicting(part.class);
             let accesses = (mask != 0).then(|| scratch.winners.of(part.row)).into_iter().flatten();
             let met = accesses.map(move |other| (other.holds & mask != 0 && other.txn != t).then_some(other.txn));

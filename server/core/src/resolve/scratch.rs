@@ -72,6 +72,13 @@ pub(crate) struct ShardScratch {
 }
 
 impl ShardScratch {
+    /// Returns a transaction's accesses to contended rows.
+    #[inline]
+    pub(crate) fn parts_of(&self, t: u32) -> &[Part] {
+        let start = if t == 0 { 0 } else { self.part_ends[t as usize - 1] };
+        &self.parts[start as usize..self.part_ends[t as usize] as usize]
+    }
+
     pub(crate) fn level(&mut self, level: Isolation) -> &mut LevelEvidence {
         &mut self.levels[level as usize]
     }
