@@ -18,9 +18,10 @@ use support::{Node, eventually, new_id, taken};
 use tribunal_types::Generation;
 
 /// A release that can also decide in the next generation.
-const NEW: (&str, &str) = ("TRIBUNAL_PLANTED_RELEASE", "9.0.0,1-3");
+const NEW: (&str, &str) = ("TRIBUNAL_PLANTED_RELEASE", "9.0.0,1-4");
 /// The next generation.
 const NEXT: u32 = Generation::NEWEST.0 + 1;
+const _: () = assert!(NEXT == 4, "the newest one in NEW");
 
 /// Starts a node with a different planted release, engine or clock.
 fn start_as(cluster: &mut Cluster, id: u16, planted: &[(&str, &str)]) {
@@ -198,7 +199,9 @@ fn a_release_without_the_present_generation_is_refused_by_the_others() {
         let nodes = cluster.node(3).get("/v1/cluster").body["nodes"].clone();
         nodes[0]["problem"].as_str().filter(|problem| problem.contains("generation")).map(str::to_owned)
     });
-    assert!(problem.contains("decides in generation 3") && problem.contains("generation 1-2 only"), "{problem}");
+    let (decides, knows) =
+        (format!("decides in generation {NEXT}"), format!("generation 1-{} only", Generation::NEWEST));
+    assert!(problem.contains(&decides) && problem.contains(&knows), "{problem}");
     assert_eq!(cluster.node(3).commit(&insert("refused")).status, 503);
     for n in 0..20 {
         put(cluster.node(1 + n % 2), &format!("undisturbed/{n}"), 1);
