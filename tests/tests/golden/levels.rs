@@ -3,9 +3,10 @@
 use tribunal_tests::script::check;
 
 #[test]
-fn every_level_aborts_snapshots_out_of_bounds() {
-    check(
-        "generation 2
+fn before_the_third_generation_every_level_aborts_snapshots_out_of_bounds() {
+    for generation in [1, 2] {
+        check(&format!(
+            "generation {generation}
          floor_age 1000
          epoch
          T1 ser put x=1                 => ok kv#1
@@ -27,8 +28,9 @@ fn every_level_aborts_snapshots_out_of_bounds() {
          B3 si @5 put g=1               => snapshot_from_the_future join: write g
          B4 ser @99 put h=1             => snapshot_from_the_future join: write h
          C1 rc @2 put i=1               => ok kv#5
-         C2 si @4 put j=1               => ok kv#6",
-    );
+         C2 si @4 put j=1               => ok kv#6"
+        ));
+    }
 }
 
 /// What compares only current versions needs no history.
@@ -54,7 +56,10 @@ fn from_the_third_generation_on_a_snapshot_is_too_old_only_for_what_needs_histor
          A6 ser @1 read z@T1 put f=1    => read_conflict validate: read z seen T1
          A7 ser @1 scan a..z put g=1    => snapshot_too_old join: scan a..z
          A8 rc @sql:1 put sql/h=1       => snapshot_too_old join: write sql/h
-         A9 rc @9 put i=1               => snapshot_from_the_future join: write i",
+         A9 rc @9 put i=1               => snapshot_from_the_future join: write i
+         B2 rr @9 put j=1               => snapshot_from_the_future join: write j
+         B3 si @9 put k=1               => snapshot_from_the_future join: write k
+         B4 ser @99 put l=1             => snapshot_from_the_future join: write l",
     );
 }
 

@@ -5,9 +5,9 @@
 //! Transactions at repeatable read and serializable are *ordered*. They rely on the rows they read, the existence of
 //! rows, the values they add to, and at serializable also on ranges. Let `S` be the state before the epoch, which every
 //! transaction read. An ordered transaction *must precede* every transaction that changes something it relies on. Claim,
-//! preserved by every step: of two committed transactions, each that must precede the other one does. So when they are
-//! executed one by one from `S`, every ordered transaction finds, just before its turn, everything it relies on as it was
-//! in `S`: whatever changes it comes later.
+//! preserved by every step: whenever one committed transaction must precede another one, it does. So when they are executed
+//! one by one from `S`, every ordered transaction finds, just before its turn, everything it relies on as it was in `S`:
+//! whatever changes it comes later.
 //! * *T joins the back.* T has no `RAW`, so no committed transaction changes anything T relies on: T need not precede
 //!   any of them.
 //! * *T joins the front.* T has no `WAR`, so it changes nothing an ordered transaction relies on: T need not follow any of
