@@ -54,6 +54,10 @@ pub(crate) mod held {
     pub(crate) const WRITTEN: u16 = WRITE_UNORDERED | ADD_UNORDERED | WRITE_ORDERED | ADD_ORDERED;
     /// Written in any way by an unordered transaction.
     pub(crate) const WRITTEN_UNORDERED: u16 = WRITE_UNORDERED | ADD_UNORDERED;
+    /// Changed in any way that another access may rely on not happening.
+    pub(crate) const CHANGED: u16 = WRITTEN | EXISTENCE_CHANGED | BASE_CHANGED | CREATED_BY_ADD;
+    /// Relied on in any way.
+    pub(crate) const RELIED_ON: u16 = VALUE_READ | EXISTENCE_READ | BASE_READ | ABSENCE_READ;
 }
 
 /// Returns a write's access classes. `exists` refers to the state before the epoch; an `add` to a row that the
@@ -204,6 +208,15 @@ mod tests {
         let held = holds(add, true);
         assert_eq!(held & (write_write(add) | read_after_write(add) | write_after_read(add)), 0);
         assert_ne!(held & write_write(update), 0);
+    }
+
+    #[test]
+    fn whatever_an_access_conflicts_with_is_either_a_change_or_relies_on_one() {
+        for class in 0..=u8::MAX {
+            assert_eq!(read_after_write(class) & !held::CHANGED, 0);
+            assert_eq!(write_after_read(class) & !held::RELIED_ON, 0);
+        }
+        assert_eq!(held::CHANGED & held::RELIED_ON, 0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::iter::successors;
 
-use crate::resolve::access_class::class;
+use crate::resolve::access_class::{class, held};
 use crate::resolve::epoch_rows::NONE;
 
 /// An access to a contended row.
@@ -27,36 +27,64 @@ impl Part {
 pub(crate) struct WinnersAccess {
     pub(crate) txn: u32,
     pub(crate) holds: u16,
-    /// The previous access to the row, `NONE` if it is the first.
-    previous: u32,
+    /// The previous access to the row that changes it, and the previous one that relies on it; `NONE` if there is none.
+    previous: [u32; 2],
+}
+
+/// The winners' accesses to a row: how many, the last one that changes it, and the last one that relies on it; `NONE` if
+/// there is none.
+#[derive(Clone, Copy, Debug)]
+struct RowsWinners {
+    count: u32,
+    last: [u32; 2],
 }
 
 /// The winners' accesses to contended rows.
 #[derive(Debug, Default)]
 pub(crate) struct Winners {
     all: Vec<WinnersAccess>,
-    /// The last access to each row, by the row's number; `NONE` if there is none.
-    last: Vec<u32>,
+    /// By the row's number.
+    rows: Vec<RowsWinners>,
 }
 
 impl Winners {
+    /// Positions of the two lists of a row.
+    const CHANGES: usize = 0;
+    const RELIES: usize = 1;
+
     pub(crate) fn reset(&mut self, rows: usize) {
         self.all.clear();
-        self.last.clear();
-        self.last.resize(rows, NONE);
+        self.rows.clear();
+        self.rows.resize(rows, RowsWinners { count: 0, last: [NONE; 2] });
     }
 
+    /// Adds an access. Branchless, because branches would mispredict.
     #[inline(always)]
     pub(crate) fn add(&mut self, row: u32, txn: u32, holds: u16) {
-        let last = &mut self.last[row as usize];
-        self.all.push(WinnersAccess { txn, holds, previous: *last });
-        *last = self.all.len() as u32 - 1;
+        let row = &mut self.rows[row as usize];
+        let at = self.all.len() as u32;
+        self.all.push(WinnersAccess { txn, holds, previous: row.last });
+        row.count += 1;
+        let [changes, relies] = row.last;
+        row.last = [
+            if holds & held::CHANGED != 0 { at } else { changes },
+            if holds & held::RELIED_ON != 0 { at } else { relies },
+        ];
     }
 
-    /// Returns the accesses to a row, the last one first.
-    pub(crate) fn of(&self, row: u32) -> impl Iterator<Item = &WinnersAccess> {
+    /// Returns the number of accesses to a row.
+    pub(crate) fn count(&self, row: u32) -> usize {
+        self.rows[row as usize].count as usize
+    }
+
+    /// Returns the transactions whose accesses to a row set one of these bits, the last one first. The bits are those of
+    /// changes or those of accesses that rely on something.
+    pub(crate) fn that_hold(&self, row: u32, bits: u16) -> impl Iterator<Item = u32> {
+        let list = if bits & held::CHANGED != 0 { Winners::CHANGES } else { Winners::RELIES };
+        debug_assert!(bits & held::CHANGED == 0 || bits & held::RELIED_ON == 0, "one list has all of them");
         let access = |at: u32| self.all.get(at as usize);
-        successors(access(self.last[row as usize]), move |of| access(of.previous))
+        let all = successors(access(self.rows[row as usize].last[list]), move |of| access(of.previous[list]));
+        all.filter(move |access| access.holds & bits != 0).map(|access| access.txn)
     }
 }
 

@@ -5,7 +5,6 @@
 //! a few steps each, regardless of the number of ranges.
 
 use alloc::vec::Vec;
-use core::iter::once;
 
 use tribunal_types::{Batch, Span, StoreId};
 
@@ -185,26 +184,38 @@ impl RangeVotes {
         })
     }
 
-    /// Inspects the writes into ranges of `t`, for those of other winners.
-    pub(crate) fn winners_in_ranges(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
-        let positions = self.ranges_of(t).iter().flat_map(|range| range.from..range.until);
-        positions.map(move |at| {
-            let owner = self.owners[at as usize];
-            (owner != t && self.committed.contains(at as usize)).then_some(owner)
-        })
+    /// Returns the number of live writes in the ranges of `t`, those in two ranges twice.
+    pub(crate) fn positions_in_ranges(&self, t: u32) -> usize {
+        self.ranges_of(t).iter().map(|range| (range.until - range.from) as usize).sum()
     }
 
-    /// Inspects the writes of `t` and, for each in a range of a winner, all ranges of the winners, for those around it.
-    pub(crate) fn winners_around_writes(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
+    /// Returns the other winners that wrote into ranges of `t`.
+    pub(crate) fn winners_in_ranges(&self, t: u32) -> impl Iterator<Item = u32> {
+        let positions = self.ranges_of(t).iter().flat_map(|range| range.from..range.until);
+        let written = positions.filter(|at| self.committed.contains(*at as usize));
+        written.map(|at| self.owners[at as usize]).filter(move |owner| *owner != t)
+    }
+
+    /// Returns the writes of `t`, and whether each is in a range of a winner.
+    fn covered_writes(&self, t: u32) -> impl Iterator<Item = (&WriteVote, bool)> {
         let writes = if self.is_empty() { &[] } else { self.writes_of(t) };
-        writes.iter().flat_map(move |write| {
-            let is_covered = self.painter[write.position as usize] != NONE;
-            let around = move |range: &u32| {
-                let range = &self.ranges[*range as usize];
-                ((range.from..range.until).contains(&write.position) && range.txn != t).then_some(range.txn)
-            };
-            once(None).chain(is_covered.then(|| self.held.iter().map(around)).into_iter().flatten())
-        })
+        writes.iter().map(|write| (write, self.painter[write.position as usize] != NONE))
+    }
+
+    /// Returns how many ranges have to be inspected to find those of winners around the writes of `t`, and the number of
+    /// these writes.
+    pub(crate) fn ranges_around_writes(&self, t: u32) -> usize {
+        self.covered_writes(t).map(|(_, is_covered)| 1 + if is_covered { self.held.len() } else { 0 }).sum()
+    }
+
+    /// Returns the other winners with a range around a write of `t`.
+    pub(crate) fn winners_around_writes(&self, t: u32) -> impl Iterator<Item = u32> {
+        let covered = self.covered_writes(t).filter(|(_, is_covered)| *is_covered);
+        let around = covered.flat_map(|(write, _)| {
+            let held = self.held.iter().map(|range| &self.ranges[*range as usize]);
+            held.filter(|range| (range.from..range.until).contains(&write.position))
+        });
+        around.map(|range| range.txn).filter(move |owner| *owner != t)
     }
 
     /// Notes that the transaction commits.

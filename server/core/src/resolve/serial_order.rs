@@ -17,11 +17,11 @@ const STEP: i64 = 1 << 32;
 
 /// Accesses that a search for a place may inspect. In epochs of 64 transactions at Zipf 0.9 it suffices for all; in epochs of
 /// 1,000, where most searches are in vain, 67 % of the transactions commit, and 69 % with four times as many accesses.
-const STEPS_MAX: usize = 256;
+const ACCESSES_MAX: usize = 256;
 
 // The last place is at most that of as many searches as an epoch has transactions, each of which moves as many as it may visit.
 const _: () =
-    assert!((limits::TXNS_PER_EPOCH_MAX as i128) * (STEPS_MAX as i128 + 1) * (STEP as i128) < i64::MAX as i128);
+    assert!((limits::TXNS_PER_EPOCH_MAX as i128) * (ACCESSES_MAX as i128 + 1) * (STEP as i128) < i64::MAX as i128);
 
 /// A place in the order. Transactions may share a place if neither must precede the other one; then the one that joined
 /// first is first.
@@ -34,13 +34,21 @@ impl Place {
     const END: Place = Place(i64::MAX);
 }
 
+/// Transactions that must follow, or precede, another one.
+pub(crate) struct Neighbours<T> {
+    /// The number of accesses among which they are found, known before they are inspected.
+    pub(crate) accesses: usize,
+    /// One for each conflict, so possibly repeated.
+    pub(crate) txns: T,
+}
+
 /// Which of the transactions that have joined must precede which others.
 pub(crate) trait Precedence {
-    /// Inspects accesses one by one, and returns for each the transaction that must follow `t` because of it, if any.
-    fn followers(&self, t: u32) -> impl Iterator<Item = Option<u32>>;
+    /// Returns the transactions that must follow `t`.
+    fn followers(&self, t: u32) -> Neighbours<impl Iterator<Item = u32>>;
 
-    /// Likewise, the transactions that must precede `t`.
-    fn predecessors(&self, t: u32) -> impl Iterator<Item = Option<u32>>;
+    /// Returns the transactions that must precede `t`.
+    fn predecessors(&self, t: u32) -> Neighbours<impl Iterator<Item = u32>>;
 }
 
 /// The serial order.
@@ -88,7 +96,7 @@ impl SerialOrder {
     }
 
     /// Places a transaction after all that must precede it and before all that must follow it; there are some of both.
-    /// `None`, and no change, if that would close a cycle, takes more than [`STEPS_MAX`] steps, or finds no room between two
+    /// `None`, and no change, if that would close a cycle, inspects more than [`ACCESSES_MAX`] accesses, or finds no room between two
     /// places: after 32 insertions between the same neighbours, and after fewer if they move others.
     pub(crate) fn insert(&mut self, t: u32, precedence: &impl Precedence) -> Option<()> {
         let SerialOrder { places, at_back, precedes, follows, searches, moving, .. } = self;
@@ -99,14 +107,11 @@ impl SerialOrder {
             }
         }
         *searches += 1;
-        let mut steps = 0;
+        // Counted before anything is inspected: in large epochs, most searches would take too long.
+        let (predecessors, mut followers) = (precedence.predecessors(t), precedence.followers(t));
+        let mut accesses_left = ACCESSES_MAX.checked_sub(predecessors.accesses + followers.accesses)?;
         let mut after = Place::START;
-        for access in precedence.predecessors(t) {
-            steps += 1;
-            if steps > STEPS_MAX {
-                return None;
-            }
-            let Some(predecessor) = access else { continue };
+        for predecessor in predecessors.txns {
             precedes[predecessor as usize] = *searches;
             after = after.max(places[predecessor as usize].0);
         }
@@ -114,15 +119,8 @@ impl SerialOrder {
         let mut before = Place::END;
         moving.clear();
         moving.push(t);
-        let mut next = 0;
-        while let Some(&moved) = moving.get(next) {
-            next += 1;
-            for access in precedence.followers(moved) {
-                steps += 1;
-                if steps > STEPS_MAX {
-                    return None;
-                }
-                let Some(follower) = access else { continue };
+        for next in 1.. {
+            for follower in followers.txns {
                 let (place, mark) = (places[follower as usize].0, &mut follows[follower as usize]);
                 if place > after {
                     before = before.min(place);
@@ -134,6 +132,9 @@ impl SerialOrder {
                     moving.push(follower);
                 }
             }
+            let Some(&moved) = moving.get(next) else { break };
+            followers = precedence.followers(moved);
+            accesses_left = accesses_left.checked_sub(followers.accesses)?;
         }
         moving[1..].sort_unstable_by_key(|moved| places[*moved as usize]);
         let count = moving.len() as i64;
@@ -178,12 +179,15 @@ mod tests {
     struct Pairs(Vec<(u32, u32)>);
 
     impl Precedence for Pairs {
-        fn followers(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
-            self.0.iter().map(move |(first, second)| (*first == t).then_some(*second))
+        // Every pair counts as inspected.
+        fn followers(&self, t: u32) -> Neighbours<impl Iterator<Item = u32>> {
+            let txns = self.0.iter().filter(move |(first, _)| *first == t).map(|(_, second)| *second);
+            Neighbours { accesses: self.0.len(), txns }
         }
 
-        fn predecessors(&self, t: u32) -> impl Iterator<Item = Option<u32>> {
-            self.0.iter().map(move |(first, second)| (*second == t).then_some(*first))
+        fn predecessors(&self, t: u32) -> Neighbours<impl Iterator<Item = u32>> {
+            let txns = self.0.iter().filter(move |(_, second)| *second == t).map(|(first, _)| *first);
+            Neighbours { accesses: self.0.len(), txns }
         }
     }
 
@@ -248,7 +252,7 @@ mod tests {
     #[test]
     fn a_long_search_and_a_place_without_room_are_refused() {
         let mut found = order(0, 2);
-        let many = (0..STEPS_MAX as u32).map(|n| (50, 60 + n)).chain([(1, 9), (9, 2)]).collect();
+        let many = (0..ACCESSES_MAX as u32).map(|n| (50, 60 + n)).chain([(1, 9), (9, 2)]).collect();
         assert!(found.insert(9, &Pairs(many)).is_none());
         let (mut found, mut inserted) = (order(0, 2), 10);
         while found.insert(inserted, &Pairs([(1, inserted), (inserted, inserted - 1), (inserted, 2)].into())).is_some()
