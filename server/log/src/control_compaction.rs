@@ -8,11 +8,15 @@
 //! that changed nothing. It never forgets the first key of a tenant, so the numbers of tenants do not change. The
 //! newest entry is kept in any case, so that the log ends with an entry.
 //!
+//! A state image may be older than the revocation of a key and include it. So a state that is restored from an
+//! image has to forget the keys whose entries were left out ([`Record::left_out`]): the entry of a key that is still held never is.
+//!
 //! Must never: count an entry as dead that decides a verdict, or without which the other entries fold to a different
 //! state.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::ops::RangeInclusive;
 
 use tribunal_codec::{Reader, put_varint};
 use tribunal_core::control::Effect;
@@ -67,6 +71,13 @@ pub(crate) enum Record {
 impl Record {
     pub(crate) fn entry(&self) -> Option<&Stored> {
         if let Record::Entry(stored) = self { Some(stored) } else { None }
+    }
+
+    /// Returns the entries that were left out in its place because they no longer had an effect. Those that a salvage
+    /// could not find are not among them: it writes the index before the run in place of a chain hash.
+    pub(crate) fn left_out(&self) -> Option<RangeInclusive<ControlIndex>> {
+        let Record::Skipped(Skipped { first, last, chain, .. }) = *self else { return None };
+        (chain != first - 1).then_some(ControlIndex(first)..=ControlIndex(last))
     }
 
     pub(crate) fn kind(&self) -> Kind {

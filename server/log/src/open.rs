@@ -1,6 +1,7 @@
 //! Opening a log: creation, verification, recovery. Nothing is written to a log that fails verification.
 
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use tribunal_core::row_key::RowKeyer;
 use tribunal_types::{ControlEntry, ControlIndex, Csn, Epoch, GroupId, LogId, Lsn, NodeId, StateImage};
 
 use crate::batches::head_of;
-use crate::control_compaction::DeadEntries;
+use crate::control_compaction::{DeadEntries, Record};
 use crate::control_log::{self, ControlLog};
 use crate::copies::Copies;
 use crate::error::LogError;
@@ -85,6 +86,9 @@ pub struct Recovered {
     pub row_secret: [u8; 16],
     /// The control log.
     pub control: Vec<(ControlIndex, ControlEntry)>,
+    /// Its entries that were left out because they no longer had an effect, ascending: keys created in one of them are
+    /// revoked, even if a state image includes them.
+    pub control_left_out: Vec<RangeInclusive<ControlIndex>>,
     /// Last position of the control log; after a salvage there may be no entry at it.
     pub control_last: ControlIndex,
     /// The newest readable state image.
@@ -161,6 +165,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
     let within = [dir, &found.segments.dir, image_writer.dir()];
     files::sync_names(disk, dir, if created { &[] } else { &within })?;
     found.segments.remove_truncated()?;
+    let control_left_out = found.control.records.iter().filter_map(Record::left_out).collect();
     let control = found.control.repair()?;
     kept_outcomes::remove_if_appended(disk, dir, identity.group, found.segments.last_index(Kind::Outcome))?;
     let next = found.next.max(image.as_ref().map_or(Epoch(1), |image| image.epoch.next()));
@@ -204,6 +209,7 @@ pub fn open_on(files: &Arc<dyn Files>, dir: &Path, options: &LogOptions) -> Resu
         group: identity.group,
         row_secret: identity.row_secret,
         control: found.changes,
+        control_left_out,
         control_last: ControlIndex(writer.control.tip().index),
         image,
         next,

@@ -138,14 +138,18 @@ fn a_start_drops_dead_keys_as_well() {
     assert!(opened.recovered.control.len() <= FEW, "{} entries", opened.recovered.control.len());
 }
 
-/// Returns the state that a log folds to.
-fn folded(opened: &Opened) -> ControlImage {
-    let mut state = ReplicatedState::default();
-    for (index, entry) in &opened.recovered.control {
+/// Returns the state that a log folds to, continued from `state`.
+fn folded_from(mut state: ReplicatedState, opened: &Opened, upto: u64) -> ControlImage {
+    let after = state.index();
+    for (index, entry) in opened.recovered.control.iter().filter(|(index, _)| *index > after && index.0 <= upto) {
         // The log contains refused entries, too.
         let _ = state.apply(*index, entry, Moment { next: Epoch(1), is_existence_fixed: &|_| false, members: &[] });
     }
     state.image()
+}
+
+fn folded(opened: &Opened) -> ControlImage {
+    folded_from(ReplicatedState::default(), opened, u64::MAX)
 }
 
 #[test]
@@ -173,7 +177,8 @@ fn a_compacted_log_adds_up_to_the_same_stores_tenants_and_keys() {
             1 => append(&mut opened, &mut index, &ControlChange::CreateKey(tenant(number - random.below(number + 1)))),
             // Stays in force.
             2..8 => {}
-            _ => append(&mut opened, &mut index, &ControlChange::RevokeKey { id: tenant(number).id }),
+            // Some time after it was created.
+            _ => append(&mut opened, &mut index, &ControlChange::RevokeKey { id: tenant(number - number.min(100)).id }),
         }
     }
     opened.writer.sync().unwrap();
@@ -182,7 +187,9 @@ fn a_compacted_log_adds_up_to_the_same_stores_tenants_and_keys() {
     drop(opened);
     let whole = fs::metadata(before.0.join("control")).unwrap().len();
     assert!(fs::metadata(dir.0.join("control")).unwrap().len() < whole / 2);
-    let (whole, compacted) = (folded(&before.open().unwrap()), folded(&dir.open().unwrap()));
+    // A start may compact the log, too, after it has read it.
+    let (before, after) = (before.open().unwrap(), dir.open().unwrap());
+    let (whole, compacted) = (folded(&before), folded(&after));
     assert_eq!((whole.tenants.len(), whole.revoked.len() > KEYS_REVOKED_KEPT), (21, true));
     assert!(
         whole.keys.len() > 500 && whole.stores.len() == 30,
@@ -191,6 +198,18 @@ fn a_compacted_log_adds_up_to_the_same_stores_tenants_and_keys() {
         whole.stores.len()
     );
     assert!(whole == compacted, "the compacted log adds up to something else");
+
+    // A state image may be older than the revocations that the log has left out since.
+    let mut forgotten = 0;
+    for upto in (1..16).map(|part| index * part / 16) {
+        let image = folded_from(ReplicatedState::default(), &before, upto);
+        let mut state = ReplicatedState::restore(image.clone());
+        state
+            .forget_keys_created(|key| after.recovered.control_left_out.iter().any(|left_out| left_out.contains(&key)));
+        forgotten += image.keys.len() - state.keys().held().count();
+        assert!(folded_from(state, &after, u64::MAX) == whole, "from an image after entry {upto} of {index}");
+    }
+    assert!(forgotten > 100, "{forgotten} keys that are revoked were in an image");
 }
 
 #[test]
@@ -257,6 +276,8 @@ fn a_salvage_distinguishes_dropped_entries_from_lost_ones() {
     }
     assert!(dir.open().is_err());
     let report = tribunal_log::salvage(&dir.0).unwrap();
+    let left_out = dir.open().unwrap().recovered.control_left_out;
+    assert!(left_out.iter().all(|run| !run.contains(&ControlIndex(report.control_lost[1]))), "lost, not left out");
     assert_eq!(report.control_lost.len(), 2, "the first and the last of the entries that cannot be told: {report:?}");
     assert_eq!(dir.open().unwrap().recovered.control.last().map(|(index, _)| index.0), Some(index));
 }

@@ -88,6 +88,12 @@ impl KeyTable {
         Effect::KeyRevoked { id, forgotten }
     }
 
+    /// Forgets the keys that were created by these entries.
+    pub(super) fn forget_created(&mut self, by: impl Fn(ControlIndex) -> bool) {
+        Arc::make_mut(&mut self.keys).retain(|_, held| !by(held.created));
+        Arc::make_mut(&mut self.revoked).retain(|revoked| !by(revoked.created));
+    }
+
     /// Returns a tenant's number.
     #[must_use]
     pub fn namespace(&self, name: &str) -> Option<NamespaceId> {

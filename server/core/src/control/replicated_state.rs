@@ -189,6 +189,12 @@ impl ReplicatedState {
         &self.stores
     }
 
+    /// Forgets the keys that were created by these entries: the log has left the entries out since, and with them the
+    /// keys' revocations.
+    pub fn forget_keys_created(&mut self, by: impl Fn(ControlIndex) -> bool) {
+        self.keys.forget_created(by);
+    }
+
     /// Returns keys and tenants.
     #[must_use]
     pub fn keys(&self) -> &KeyTable {

@@ -253,7 +253,8 @@ impl Known<'_> {
         if next - index <= LOST_ONE_BY_ONE {
             return Ok(index + 1);
         }
-        // A lost record of a left-out run may stand for many entries: one `Lost` is as informative as thousands.
+        // A lost record of a left-out run may stand for many entries: one `Lost` is as informative as thousands. The index
+        // in place of a chain hash tells the run from one that was left out.
         control.append_skipped(next - 1, index)?;
         report.control_lost.push(next - 1);
         Ok(next)

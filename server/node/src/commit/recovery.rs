@@ -116,7 +116,9 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     // others.
     let unusable = |error: String| format!("the state image cannot be used: {error}");
     let replicated = found.image.as_ref().map(control_in).transpose().map_err(|error| unusable(error.to_string()))?;
-    let replicated = replicated.unwrap_or_default();
+    let mut replicated = replicated.unwrap_or_default();
+    // The image may be older than the revocation of a key, and the log may have left both of the key's entries out since.
+    replicated.forget_keys_created(|index| found.control_left_out.iter().any(|left_out| left_out.contains(&index)));
     check_generation(&replicated)?;
     let groups = found.image.as_ref().map(groups_in).transpose().map_err(|error| unusable(error.to_string()))?;
     reader.check_cursors(&groups.unwrap_or_default()).map_err(|error| error.to_string())?;
