@@ -68,7 +68,8 @@ struct State {
 struct Samples {
     at: VecDeque<(u64, u64)>,
     since: u32,
-    last: Option<u64>,
+    /// Index and position of the last record.
+    last: Option<(u64, u64)>,
 }
 
 impl Samples {
@@ -77,7 +78,7 @@ impl Samples {
             self.at.push_back((index, position));
         }
         self.since = (self.since + 1) % SAMPLE_RECORDS;
-        self.last = Some(index);
+        self.last = Some((index, position));
     }
 
     /// Returns the position of the last sample at or below `index`.
@@ -179,7 +180,7 @@ impl Segments {
 
     /// Returns the largest index of a kind.
     pub(crate) fn last_index(&self, kind: Kind) -> Option<u64> {
-        self.state.read().samples(kind).last
+        self.state.read().samples(kind).last.map(|(index, _)| index)
     }
 
     /// Returns the length of all files, bytes.
@@ -225,7 +226,7 @@ impl Segments {
     pub(crate) fn near(&self, kind: Kind, index: u64) -> Option<u64> {
         let state = self.state.read();
         let samples = state.samples(kind);
-        if samples.last.is_none_or(|last| index > last) {
+        if samples.last.is_none_or(|(last, _)| index > last) {
             return None;
         }
         // After a truncation the next sample may be past the record: start from the first file.
@@ -298,8 +299,22 @@ impl Segments {
         (kept > first).then_some(*kept)
     }
 
-    /// Returns the index of the first record of a kind that begins at or after `position`.
+    /// Returns the index of the first record of a kind that begins at or after `position`. Does not read the log in search
+    /// of a kind that it does not contain there: commits wait while it is truncated.
     pub(crate) fn first_index_from(&self, kind: Kind, mut position: u64) -> Result<Option<u64>, LogError> {
+        {
+            let state = self.state.read();
+            let Samples { at, last, .. } = state.samples(kind);
+            if last.is_none_or(|(_, last)| last < position) {
+                return Ok(None);
+            }
+            // The first record of its kind is a sample.
+            if let Some((1, first)) = at.front()
+                && *first >= position
+            {
+                return Ok(Some(1));
+            }
+        }
         while let Some((at, head)) = self.head_from(position)? {
             if head.place.kind == kind && head.part.number == 0 {
                 return Ok(Some(head.place.index));

@@ -2,6 +2,7 @@
 //! first.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use tribunal_codec::{Malformed, Reader, put_varint};
@@ -11,7 +12,7 @@ use crate::batches::head_of;
 use crate::error::LogError;
 use crate::files::{self, Files};
 use crate::frame::Kind;
-use crate::lsn_index::spans_of;
+use crate::lsn_index::{LsnSpan, spans_of};
 use crate::outcomes;
 use crate::reader::Shared;
 
@@ -137,6 +138,8 @@ fn first_entry_from(shared: &Shared, cut: u64, first_record: u64) -> Result<(u64
 fn last_positions_below(shared: &Shared, below: Epoch) -> Result<Vec<(StoreId, Lsn)>, LogError> {
     let known = shared.index.read().lsns.last_below(below);
     let mut last: Vec<(StoreId, Lsn)> = Vec::new();
+    // Stores share epochs: each outcome is read once.
+    let mut read: BTreeMap<Epoch, BTreeMap<StoreId, LsnSpan>> = BTreeMap::new();
     for (store, span) in known {
         let Some(span) = span else { continue };
         let mut lsn = Lsn(span.first.0 + span.count - 1);
@@ -144,9 +147,14 @@ fn last_positions_below(shared: &Shared, below: Epoch) -> Result<Vec<(StoreId, L
         let mut after = span.epoch.next();
         let until = Epoch(below.0.min(after.0 + crate::lsn_index::SPARSE_EPOCHS));
         while after < until {
-            if let Some(stored) = outcomes::read(&shared.segments, after)?
-                && let Some(span) = spans_of(&stored.outcome).get(&store)
-            {
+            let spans = match read.entry(after) {
+                Entry::Occupied(spans) => spans.into_mut(),
+                Entry::Vacant(place) => {
+                    let stored = outcomes::read(&shared.segments, after)?;
+                    place.insert(stored.map(|stored| spans_of(&stored.outcome)).unwrap_or_default())
+                }
+            };
+            if let Some(span) = spans.get(&store) {
                 lsn = Lsn(span.first.0 + span.count - 1);
             }
             after = after.next();

@@ -105,10 +105,15 @@ impl Node {
 
     /// Writes an image, compacts and truncates.
     fn truncate(&mut self) -> Result<(), LogError> {
+        self.truncate_but(100)
+    }
+
+    /// Likewise; keeps the last `kept` epochs at least.
+    fn truncate_but(&mut self, kept: u64) -> Result<(), LogError> {
         let Opened { writer: log, reader, .. } = self.opened.as_mut().unwrap();
         let epoch = Epoch(self.written.len() as u64);
         log.write_image(&StateImage { epoch, ..StateImage::default() })?;
-        let below = Epoch(epoch.0 - 100);
+        let below = Epoch(epoch.0 - kept);
         for (group, index) in log.spare_group_entries(below) {
             let compacted = EntryId { term: 1, index };
             log.set_group_state(group, &GroupState { compacted, ..reader.group_state(group) })?;
@@ -167,6 +172,30 @@ fn both_parts_of_the_log_are_read() {
     node.reopen();
     assert_eq!(node.first_whole(240), 1);
     assert_eq!(node.reader().group_bounds(GROUP).1.index, 121);
+}
+
+/// Commits wait while the log is truncated, so its retained part, which can be gigabytes, must not be read for that.
+#[test]
+fn a_truncation_does_not_search_the_part_that_stays() {
+    const EPOCHS: u64 = 3_000;
+    let mut node = Node::alone(7, EPOCHS);
+    let before = node.disk.reads();
+    node.opened.as_mut().unwrap().writer.truncate(Epoch(EPOCHS / 2)).unwrap();
+    let alone = node.disk.reads() - before;
+    let oldest = node.first_whole(EPOCHS);
+    assert!(oldest > 1 && oldest < EPOCHS / 2, "{oldest}");
+
+    node.become_member().unwrap();
+    (1..EPOCHS).for_each(|_| node.decide().unwrap());
+    node.truncate().unwrap();
+    node.decide().unwrap();
+    // The older one of two images counts.
+    let before = node.disk.reads();
+    node.truncate_but(EPOCHS / 2).unwrap();
+    let member = node.disk.reads() - before;
+    let oldest = node.first_whole(2 * EPOCHS);
+    assert!(oldest > EPOCHS && oldest < 3 * EPOCHS / 2, "{oldest}");
+    assert!(alone.max(member) < EPOCHS / 10, "{alone} and {member} reads for {EPOCHS} epochs");
 }
 
 /// The power is cut after each operation of the change and of the following operations.

@@ -87,6 +87,7 @@ struct State {
     powered: bool,
     locked: Vec<PathBuf>,
     operations: u64,
+    reads: u64,
     faults: Faults,
     random: Random,
 }
@@ -110,6 +111,7 @@ impl SimFiles {
             powered: true,
             locked: Vec::new(),
             operations: 0,
+            reads: 0,
             faults: Faults::default(),
             random: Random(seed),
         };
@@ -183,6 +185,12 @@ impl SimFiles {
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.disk.state.lock().operations
+    }
+
+    /// Returns the number of reads so far.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.disk.state.lock().reads
     }
 
     /// Calls `observer` after each operation, with the path of the file or directory.
@@ -474,7 +482,9 @@ impl LogFile for Handle {
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.disk.disk.state.lock().file(self)?.content.cached().read(bytes, offset))
+        let mut state = self.disk.disk.state.lock();
+        state.reads += 1;
+        Ok(state.file(self)?.content.cached().read(bytes, offset))
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
