@@ -101,7 +101,8 @@ pub struct NodeRequest {
     /// Where the other nodes reach it: `host:port`.
     #[schema(min_length = 3, max_length = 261, pattern = "^.+:[0-9]{1,5}$", example = "10.1.0.4:7421")]
     pub address: String,
-    /// A name for people, unique in the cluster; its address if absent. A repeated name and address mean the same node.
+    /// A name for people, unique in the cluster; its address if absent, which must then have at most 64 bytes. A repeated name
+    /// and address mean the same node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, min_length = 1, max_length = 64, example = "rack-2")]
     pub name: Option<String>,

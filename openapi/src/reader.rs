@@ -125,7 +125,7 @@ pub enum WebhookState {
     Idle,
     /// The last attempt failed; the next one follows after a pause.
     BackingOff,
-    /// The receiver refused; nothing is delivered until it is registered again.
+    /// The receiver refused; nothing is delivered until the push is resumed, or registered again.
     Stopped,
 }
 

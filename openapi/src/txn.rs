@@ -50,8 +50,8 @@ pub enum WriteOp {
     /// Removes the row; aborts with `row_missing` if it is missing.
     Delete,
     /// Adds to an integer. Two adds never conflict. A missing row is created if `or` is present; otherwise the transaction
-    /// aborts with `row_missing`. Aborts with `not_a_number` if the value is not an integer or the store is declared, and with `add_overflow` if the sum
-    /// could leave 64 bits. The server knows a sum to within 16 digits, or exactly if the row was last written with more digits.
+    /// aborts with `row_missing`. Aborts with `not_a_number` if the value is not an integer, and with `add_overflow` if the sum
+    /// could leave 64 bits. In a declared store, the request is refused with `add_unsupported`. The server knows a sum to within 16 digits, or exactly if the row was last written with more digits.
     Add,
 }
 

@@ -19,7 +19,7 @@ fn rows() -> Vec<(&'static str, String)> {
         (
             "value",
             format!(
-                "{} bytes of JSON; the whole request is nested at most {JSON_DEPTH_MAX} deep",
+                "{} bytes of JSON; nested at most {JSON_DEPTH_MAX} deep, with the transaction around it",
                 number(VALUE_BYTES_MAX)
             ),
         ),

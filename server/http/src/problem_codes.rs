@@ -121,7 +121,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ("store_embedded", 422, "an embedded store has no rows but those of its log"),
     ("store_has_imported_rows", 422, "a store with imported rows cannot become an embedded one"),
     ("store_not_embedded", 422, "the service has no rows of this store; read them from its storage"),
-    ("store_not_named", 422, "the operation uses a store that `stores` does not name"),
+    ("store_not_named", 422, "the operation uses a store that `snapshots` does not name"),
     ("too_many_consumers", 422, "the tenant has its maximum of consumer offsets"),
     ("too_many_keys", 422, "the tenant or the service has its maximum of API keys or namespaces"),
     ("too_many_nodes", 422, "the cluster has its maximum of nodes"),
@@ -158,7 +158,7 @@ pub const PROBLEM_CODES: &[(&str, u16, &str)] = &[
     ),
     ("store_lagging", 503, "the store has not applied what the request must see yet"),
     ("unavailable", 503, "the node cannot serve this now; `detail` says why"),
-    ("outcome_unknown", 504, "the transaction may have been accepted; get its status by its id"),
+    ("outcome_unknown", 504, "the transaction, or the change, may have been accepted; `detail` says how to find out"),
 ];
 
 /// Returns the codes as a list in Markdown, for the end of the API's description.

@@ -33,9 +33,9 @@ use tribunal_service::Service;
         description = "Concurrency control as a service: post what a transaction read and what it wants to write, \
                        get a durable verdict.\n\n64-bit numbers are decimal strings. Responses omit absent fields and \
                        never contain null; in requests, an optional string or number may be null. Routes under `/v1` refuse unknown \
-                       query parameters. Responses outside 2xx are problem details. They mean that no decision was made, \
-                       except 504 `outcome_unknown`: the transaction may have been accepted; get its status by its \
-                       id.\n\nConnections are HTTP/1.1 or HTTP/2: over TLS by ALPN, in cleartext by prior knowledge only \
+                       query parameters. Their responses outside 2xx are problem details. They mean that no decision was made, \
+                       except 504 `outcome_unknown`: the transaction, or the change, may have been accepted; get the status of a \
+                       transaction by its id.\n\nConnections are HTTP/1.1 or HTTP/2: over TLS by ALPN, in cleartext by prior knowledge only \
                        (no `Upgrade`).\n\nLimits, beyond which a request is refused:\n\n",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),

@@ -391,6 +391,36 @@ async fn sizes_are_bounded() {
 }
 
 #[tokio::test]
+async fn the_stores_of_a_transaction_are_bounded_without_snapshots_too() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let json_type = [("content-type", "application/json")];
+    let store = |n: usize| format!("many-{n}");
+    for n in 0..=STORES_PER_TXN_MAX {
+        let path = format!("/v1/stores/{}", store(n));
+        assert_eq!(client.call("PUT", &path, &json_type, b"{}").await.status, 200, "{path}");
+    }
+    let write = |n: usize| json!({"op": "put", "store": store(n), "key": "a", "value": 1});
+    let body = |stores: usize| json!({"writes": (0..stores).map(write).collect::<Vec<_>>()}).to_string();
+    let reply = client.post(COMMIT, &body(STORES_PER_TXN_MAX + 1)).await;
+    assert_eq!((reply.status, errors(&reply)), (413, vec![(String::new(), "too_many".to_owned())]));
+    assert_eq!(client.post(COMMIT, &body(STORES_PER_TXN_MAX)).await.status, 200);
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_node_with_a_long_address_needs_a_name() {
+    let server = start().await;
+    let mut client = Client::connect(server.address).await;
+    let address = format!("{}:7421", "n".repeat(NAME_BYTES_MAX));
+    for body in [json!({"address": address}), json!({"address": address, "name": null})] {
+        let reply = client.post("/v1/cluster/nodes", &body.to_string()).await;
+        assert_eq!((reply.status, errors(&reply)), (400, vec![("/name".to_owned(), "missing_field".to_owned())]));
+    }
+    server.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_body_without_a_length_is_bounded_too() {
     use tokio::io::AsyncWriteExt;
     let server = start().await;

@@ -280,7 +280,7 @@ async fn stores_are_declared_shown_and_listed() {
     for (path, body, status, code) in [
         ("/v1/stores/a%20b", "{}", 400, "bad_name"),
         ("/v1/stores/-a", "{}", 400, "bad_name"),
-        ("/v1/stores/a", r#"{"adaptor":"nope"}"#, 422, "adaptor_unknown"),
+        ("/v1/stores/a", r#"{"adaptor":"nope"}"#, 422, "adaptor_invalid"),
         ("/v1/stores/a", r#"{"adaptor_config":{}}"#, 400, "missing_field"),
         ("/v1/stores/a", r#"{"adaptor":"redis","adaptor_config":[]}"#, 400, "wrong_type"),
         ("/v1/stores/a", r#"{"existence":"maybe"}"#, 400, "unknown_value"),
@@ -558,7 +558,8 @@ async fn a_push_is_resumed_skipped_and_attached_by_name() {
 
     let attach = "/v1/stores/kv/push/attach";
     assert_eq!(client.post(attach, r#"{"loaded_lsn":"12"}"#).await.status, 200);
-    assert_eq!(client.post(attach, r#"{"loaded_lsn":null}"#).await.json()["code"], "wrong_type");
+    assert_eq!(client.post(attach, r#"{"loaded_lsn":null}"#).await.status, 200, "as if it were absent");
+    assert_eq!(client.post(attach, r#"{"loaded_lsn":12}"#).await.json()["code"], "wrong_type");
     let detail = "too far behind".to_owned();
     let refusal = ServiceError::ClientMistake { code: "storage_behind_log", pointer: String::new(), detail };
     *server.node.fail_next.lock().unwrap() = Some(refusal);

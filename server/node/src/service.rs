@@ -20,7 +20,7 @@ use crate::commit::batch_size::{MEMBER_BYTES_MAX, single_node_bytes_max};
 use crate::commit::commit_queue::CommitQueue;
 use crate::commit::epoch_clock::EpochClock;
 use crate::commit::message::Message;
-use crate::commit::refusals::{outcome_unknown, stopping};
+use crate::commit::refusals::{change_unknown, stopping};
 use crate::commit::sequencer_state::Shared;
 use crate::config::EpochLength;
 use crate::data_disk::DataDisk;
@@ -191,6 +191,6 @@ pub(crate) async fn agreed(messages: &Sender<Message>, change: ControlChange) ->
     // A node that is cut off from the others waits for a majority; the change may still be committed.
     match tokio::time::timeout(DECISION_TIMEOUT, applied).await {
         Ok(Ok(reply)) => Ok(reply.applied),
-        _ => Err(outcome_unknown()),
+        _ => Err(change_unknown()),
     }
 }

@@ -13,7 +13,7 @@ pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceErr
 pub enum ServiceError {
     /// The request is invalid and can never succeed: 422.
     ClientMistake {
-        /// Problem code, e.g. `adaptor_unknown`.
+        /// Problem code, e.g. `adaptor_invalid`.
         code: &'static str,
         /// JSON pointer into the body; empty for the whole body.
         pointer: String,

@@ -48,7 +48,7 @@ number!(
     NamespaceId(u32)
 );
 number!(
-    /// Keyed 64-bit hash of a canonical commit body: tells a retry from a different body under the same id.
+    /// 64-bit hash of a canonical commit body: tells a retry from a different body under the same id.
     BodyHash(u64)
 );
 number!(

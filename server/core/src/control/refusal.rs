@@ -144,7 +144,11 @@ impl fmt::Display for Limit {
             Limit::Stores => write!(f, "the service has {STORES_MAX} stores, the maximum"),
             Limit::StoresOfTenant => write!(f, "this tenant has {STORES_PER_TENANT_MAX} stores, the maximum"),
             Limit::SkipsOfStore => {
-                write!(f, "{SKIPS_PER_STORE_MAX} records of this store are skipped already; declare it again")
+                write!(
+                    f,
+                    "{SKIPS_PER_STORE_MAX} records of this store are skipped already, the maximum; repair its storage so that it \
+                     takes the records, or use another store"
+                )
             }
             Limit::PluginVersions => write!(
                 f,

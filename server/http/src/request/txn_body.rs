@@ -4,7 +4,7 @@
 //! pointer. A transaction with an error never leaves this module.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -500,11 +500,26 @@ impl<'c> Draft<'c> {
             self.errors.add(Code::TooMany, at, detail);
         }
         self.check_duplicates(at);
+        self.check_stores(at);
         self.check_snapshots(at);
         self.check_versions(at);
         self.txn.snapshots.sort_unstable_by_key(|snapshot| snapshot.store);
         if self.errors.is_empty() {
             self.txn.body_hash = body_hash(&self.txn);
+        }
+    }
+
+    /// Bounds the stores that the operations name. With snapshots, these are bounded, and operations use no other store.
+    fn check_stores(&mut self, at: Path<'_>) {
+        let TxnRequest { reads, ranges, writes, snapshots, .. } = &self.txn;
+        if !snapshots.is_empty() || reads.len() + ranges.len() + writes.len() <= STORES_PER_TXN_MAX {
+            return;
+        }
+        let of_reads = reads.iter().map(|read| read.store).chain(ranges.iter().map(|range| range.store));
+        let stores: BTreeSet<_> = of_reads.chain(writes.iter().map(|write| write.store)).collect();
+        if stores.len() > STORES_PER_TXN_MAX {
+            let detail = format!("{} stores, {STORES_PER_TXN_MAX} is the limit", stores.len());
+            self.errors.add(Code::TooMany, at, detail);
         }
     }
 

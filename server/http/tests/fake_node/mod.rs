@@ -304,7 +304,7 @@ impl StoreApi for FakeNode {
         if spec.adaptor.as_deref().is_some_and(|adaptor| adaptor != "kv" && adaptor != "redis") {
             let detail = "there is no such adaptor".to_owned();
             let pointer = "/adaptor".to_owned();
-            return soon(Err(ServiceError::ClientMistake { code: "adaptor_unknown", pointer, detail }));
+            return soon(Err(ServiceError::ClientMistake { code: "adaptor_invalid", pointer, detail }));
         }
         let id = StoreId(u32::try_from(state.specs.len()).unwrap() + 1);
         match state.specs.iter_mut().find(|known| known.name == spec.name) {

@@ -46,7 +46,17 @@ pub fn stopping() -> ServiceError {
     ServiceError::Unavailable { detail: "the node is stopping; nothing was taken in".into() }
 }
 
-/// Returns the error for a transaction, or a change, that may or may not have been decided.
+/// Returns the error for a change of the configuration, or an import, that may or may not have been made.
+#[must_use]
+pub fn change_unknown() -> ServiceError {
+    ServiceError::OutcomeUnknown {
+        detail: "the change was accepted, but did not become durable in time: it is not known whether it will be made. Check, \
+                 and repeat it if it was not"
+            .into(),
+    }
+}
+
+/// Returns the error for a transaction that may or may not have been decided.
 #[must_use]
 pub fn outcome_unknown() -> ServiceError {
     ServiceError::OutcomeUnknown {

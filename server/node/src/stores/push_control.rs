@@ -16,7 +16,7 @@ use tribunal_types::{ControlChange, DeclaredStore, Detachment, Lsn, NodeId, Node
 
 use crate::cluster::outgoing;
 use crate::commit::message::Message;
-use crate::commit::refusals::{outcome_unknown, refused};
+use crate::commit::refusals::{change_unknown, refused};
 use crate::service::{NodeService, agreed};
 use crate::stores::shared_storage::TAKEN;
 
@@ -307,7 +307,7 @@ impl NodeService {
             Ok(taken)
         });
         // Runs to completion even if the client disconnects: half-done, the store is detached.
-        let taken = attached.await.unwrap_or_else(|_| Err(outcome_unknown()))?;
+        let taken = attached.await.unwrap_or_else(|_| Err(change_unknown()))?;
         self.must_have_got_storage(taken, "")
     }
 }

@@ -15,7 +15,7 @@ use tribunal_service::{
 use tribunal_types::{ControlChange, Existence, ImportedVersion, Lsn, NamespaceId, Skip, StoreId, StoreSpec};
 
 use crate::commit::message::Message;
-use crate::commit::refusals::{outcome_unknown, refused, stopping};
+use crate::commit::refusals::{change_unknown, refused, stopping};
 use crate::commit::waiters::ImportWaiter;
 use crate::service::{NodeService, agreed};
 use crate::stores::log_rows;
@@ -101,7 +101,7 @@ impl NodeService {
             };
             Ok((effect, taken))
         });
-        declared.await.unwrap_or_else(|_| Err(outcome_unknown()))
+        declared.await.unwrap_or_else(|_| Err(change_unknown()))
     }
 
     /// Refuses to make a store embedded if neither its log nor its former files contain all of its records.
@@ -337,7 +337,7 @@ impl StoreApi for NodeService {
                 Ok(Imported::Rows(rows)) => Ok(rows),
                 Ok(Imported::NotTaken) => Err(self.not_taken()),
                 Ok(Imported::Stopping) => Err(stopping()),
-                Ok(Imported::Unknown) | Err(_) => Err(outcome_unknown()),
+                Ok(Imported::Unknown) | Err(_) => Err(change_unknown()),
             }
         })
     }
