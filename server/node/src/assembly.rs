@@ -390,7 +390,7 @@ impl Base<'_> {
         outlets: &Outlets,
     ) -> Result<JoinHandle<()>, String> {
         let (readers, records) = (outlets.readers.clone(), self.records.clone());
-        let (pushes, awaited) = (Arc::clone(&outlets.pushes), Arc::clone(&outlets.pushes));
+        let [pushes, awaited, attached] = std::array::from_fn(|_| Arc::clone(&outlets.pushes));
         let disk = DataDisk::new(&self.config.data);
         let context = LogThreadContext {
             queue,
@@ -402,6 +402,7 @@ impl Base<'_> {
             flush: Box::new(move |store| pushes.flush(store)),
             truncation: outlets.pushes.truncation(),
             awaited: Box::new(move || awaited.awaited()),
+            attached: Box::new(move || attached.attached()),
             has_room: Box::new(move |bytes| disk.has_room(bytes)),
         };
         spawn("log", move || log_thread::run(&jobs, &context))

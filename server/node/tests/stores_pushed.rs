@@ -231,11 +231,16 @@ fn a_push_whose_records_are_gone_is_attached_where_its_storage_was_loaded() {
     });
     assert!(error.contains("no longer has") && error.contains("loaded_lsn"), "{error}");
     assert_eq!(attach(json!({})), (422, "storage_behind_log".to_owned()));
+    // The stopped store alone holds the log back.
+    for n in 1000..1016 {
+        put(&node, "r", &format!("k{n}"), noise(n, 300_000));
+    }
     let head = number(&store(&node, "r")["head_lsn"]);
     assert_eq!(attach(json!({"loaded_lsn": (head + 1).to_string()})), (422, "loaded_lsn_impossible".to_owned()));
     assert_eq!(store(&node, "r")["push"]["state"], "stopped", "a refusal changes nothing");
-    // Its rows are those of the last record but one: the last one is pushed.
-    let loaded = (head - 1).to_string();
+    // It was loaded with everything that the log no longer has: everything else is pushed.
+    let oldest = number(&node.get("/v1/log?store=r&after=0&limit=1").body["oldest"]);
+    let loaded = (oldest - 1).to_string();
     let words = ["store", "attach", "r", "--loaded-lsn", &loaded, "--url", &node.url];
     let done = Command::new(env!("CARGO_BIN_EXE_tribunal")).args(words).output().expect("the binary runs");
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
@@ -600,6 +605,9 @@ fn an_idle_embedded_store_that_cannot_flush_is_out_of_use_and_then_detached_at_t
     while number(&node.get("/v1/log?store=busy&after=1&limit=1").body["oldest"]) <= 2 {
         assert!(write() < 400, "the log is never truncated");
     }
+    // It has the rows that it had when it was detached.
+    let state = node.get("/v1/stores/idle/state");
+    assert_eq!(state.status, 200, "{}", state.body);
     assert_eq!(store(&node, "busy")["push"]["state"], "running");
     node.signal("TERM");
     let (_, log) = node.ended();

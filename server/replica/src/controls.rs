@@ -66,9 +66,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::PushAttached(store) | ControlEffect::PushAssigned(store) => self.restart_push(*store),
             ControlEffect::PushDetached(store) => {
                 self.visibility.track(*store, Delivery::Detached, Lsn(0));
-                // The part of the log that the push held back may now be dropped.
-                let applied = self.applied();
-                self.effects.push_back(Effect::Truncate { below: self.image_at, applied, at_start: false });
+                self.truncate_after_detachment();
             }
             ControlEffect::BoundsSet(bounds) => {
                 if self.resolver.set_bounds(*bounds) {

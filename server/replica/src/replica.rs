@@ -181,6 +181,8 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) image: Option<ImageCapture>,
     pub(crate) watches: StoreWatches,
     pub(crate) start_truncation: StartTruncation,
+    /// When the log is truncated because a store was detached, by the monotonic clock.
+    pub(crate) truncate_at: Option<Duration>,
     pub(crate) stopping: Stopping,
 }
 
@@ -243,6 +245,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             image: None,
             watches,
             start_truncation: StartTruncation::Waits,
+            truncate_at: None,
             stopping: Stopping::No,
         };
         // A node without pushes gets no report.
@@ -326,6 +329,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.seal_idle_if_due();
                 self.seal_for_others();
                 self.truncate_after_start();
+                self.truncate_if_detached();
             }
             Event::TakeImage => self.image_due |= self.image.is_none(),
             Event::CopyImage => self.copy_image(),
@@ -351,7 +355,9 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             (_, None) => None,
         };
         let due = due.map(|due| due.saturating_sub(now.monotonic));
-        due.or_else(|| self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)))
+        let due = due.or_else(|| self.last_idle_epoch().map(|_| self.idle.due_in(now.monotonic)));
+        let truncation = self.truncate_at.map(|at| at.saturating_sub(now.monotonic));
+        due.into_iter().chain(truncation).min()
     }
 
     /// Returns whether new items are sealed later, together with the items after them: the log is busy, or a fixed

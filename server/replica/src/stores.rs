@@ -17,6 +17,10 @@ use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
 use crate::store_watch::{AfterFlush, StartTruncation, delivery};
 
+/// Time after which a store that was detached counts as detached for good. An operator's attachment of a stopped store is
+/// two changes, which the node gives up after 30 s.
+const ATTACHED_AGAIN_WITHIN: Duration = Duration::from_secs(35);
+
 /// Progress of one store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreProgress {
@@ -115,6 +119,20 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             self.start_truncation = StartTruncation::Done;
             let applied = self.applied();
             self.effects.push_back(Effect::Truncate { below: self.image_at, applied, at_start: true });
+        }
+    }
+
+    /// Makes a truncation due: the part of the log that a detached store held back may be dropped soon. Not at once: an
+    /// operator attaches a stopped store by detaching it first.
+    pub(crate) fn truncate_after_detachment(&mut self) {
+        self.truncate_at = Some(self.now.monotonic + ATTACHED_AGAIN_WITHIN);
+    }
+
+    /// Truncates the log once the stores that were detached stay so. With commits, the next image does it earlier.
+    pub(crate) fn truncate_if_detached(&mut self) {
+        if self.truncate_at.take_if(|at| *at <= self.now.monotonic).is_some() {
+            let applied = self.applied();
+            self.effects.push_back(Effect::Truncate { below: self.image_at, applied, at_start: false });
         }
     }
 

@@ -43,6 +43,8 @@ pub struct LogThreadContext {
     /// Returns the open embedded stores that the log waits for, each with the first epoch that its disk lacks. Reports
     /// from before a store was opened do not count.
     pub awaited: Box<dyn Fn() -> Vec<(StoreId, Epoch)> + Send>,
+    /// Returns the stores that are attached, or are being attached.
+    pub attached: Box<dyn Fn() -> Vec<StoreId> + Send>,
     /// Returns whether the disk has room for this many bytes more, besides what the node needs to continue.
     pub has_room: Box<dyn Fn(u64) -> bool + Send>,
 }
@@ -299,6 +301,10 @@ fn truncate(
         // The next image retries.
         return Ok(());
     };
+    if (context.attached)().iter().any(|attached| applied.iter().all(|(store, _)| store != attached)) {
+        // Attached since `applied` was determined: what it needs is not known. The next image retries.
+        return Ok(());
+    }
     let (image, awaited) = (below, (context.awaited)());
     let stores = needed_by_each(&applied, &awaited).map(|(_, needed)| needed).fold(below, Epoch::min);
     // A consumer's offset retains the log beyond its age, but not beyond its size.
@@ -404,6 +410,7 @@ mod tests {
             flush: Box::new(move |store: StoreId| noted.lock().push(store.0)),
             truncation: Arc::default(),
             awaited: Box::new(Vec::new),
+            attached: Box::new(Vec::new),
             has_room: Box::new(|_| true),
         };
         Parts { queue, jobs, context, group: opened.recovered.group, told }
@@ -474,6 +481,33 @@ mod tests {
         queue.send(Job::Stop);
         run(&jobs, &context);
         assert_eq!(*asked.lock(), 1);
+    }
+
+    #[test]
+    fn the_log_is_not_truncated_past_a_store_that_was_attached_since() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let Parts { queue, jobs, mut context, .. } = parts(dir.path());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&asked);
+        context.attached = Box::new(|| vec![StoreId(1), StoreId(2)]);
+        let seen = Mutex::new(0_u32);
+        context.needed = Box::new(move || {
+            *seen.lock() += 1;
+            noted.lock().push(*seen.lock());
+            None
+        });
+        let truncate = |stores: &[u32]| {
+            let applied = stores.iter().map(|store| (StoreId(*store), Epoch(9))).collect();
+            Job::Truncate { below: Epoch(5), applied, occasion: Occasion::Image }
+        };
+        queue.send(truncate(&[1]));
+        queue.send(Job::Stop);
+        run(&jobs, &context);
+        assert_eq!(*asked.lock(), [], "the other one may need everything");
+        queue.send(truncate(&[1, 2, 3]));
+        queue.send(Job::Stop);
+        run(&jobs, &context);
+        assert_eq!(*asked.lock(), [1]);
     }
 
     #[test]

@@ -78,8 +78,12 @@ impl NodeService {
     async fn image(&self, of: NamespaceId, store: Arc<EmbeddedStore>) -> Result<StoreState, ServiceError> {
         let place = self.images.take(of)?;
         // Waits for the push in progress, even if the reader disconnects: its permit is taken until it is done.
+        // A detached store applies no more, and the log may no longer have its next records.
+        let detached = self.shared.progress.store(store.id()).is_some_and(|progress| progress.detached);
         let begin = move || {
-            store.catch_up()?;
+            if !detached {
+                store.catch_up()?;
+            }
             Ok(PermittedImage { image: store.image(), _place: place })
         };
         let placed = tokio::task::spawn_blocking(begin).await.map_err(failed)?.map_err(unreadable)?;

@@ -262,6 +262,8 @@ impl NodeService {
                 ),
             })?;
         }
+        // What the storage needs stays in the log from here on.
+        let attaching = self.pushes.attaching(store);
         let prepared = self.pushes.prepare(&declared, loaded).await;
         if prepared.is_err() && declared.spec.is_embedded() && declared.detached.is_none() && self.joined.is_none() {
             // It was closed for this. A refusal changes nothing, so it stops again for the same reason. A member would copy
@@ -304,6 +306,7 @@ impl NodeService {
             attach_agreed(&messages, store, detachment).await?;
             let taken = claims.give_up_if_taken(store).await?;
             pushes.settled(store).await;
+            drop(attaching);
             Ok(taken)
         });
         // Runs to completion even if the client disconnects: half-done, the store is detached.

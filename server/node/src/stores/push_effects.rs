@@ -24,13 +24,12 @@ pub fn follow_with_push(replicated: &ReplicatedState, pushes: &Arc<Pushes>, effe
         }
         Effect::PushForked(store) => declared(*store).into_iter().for_each(|store| pushes.forked(store)),
         Effect::RecordSkipped(store, lsn) => {
-            if let Some(declared) = replicated.stores().store(*store)
-                && let Some((_, Skip { by, reason, .. })) = declared.skips.last()
-            {
-                let (name, store_id) = (&*declared.spec.name, store.0);
+            let Some(store) = declared(*store) else { return };
+            if let Some((_, Skip { by, reason, .. })) = store.skips.last() {
+                let (name, store_id) = (&*store.spec.name, store.spec.id.0);
                 tracing::warn!(store = name, store_id, lsn = lsn.0, by, reason, "record skipped");
             }
-            pushes.skip(*store, *lsn);
+            pushes.skip(store, *lsn);
         }
         _ => {}
     }

@@ -35,6 +35,7 @@ use crate::stores::store_push::StorePush;
 use crate::stores::tenant_egress::EgressByTenant;
 use crate::telemetry::Tracing;
 
+mod attaching;
 mod embedded;
 mod reopening;
 
@@ -105,6 +106,8 @@ pub struct Pushes {
     messages: Sender<Message>,
     runtime: Handle,
     entries: Mutex<HashMap<StoreId, Entry>>,
+    /// Stores that are being attached, once for each attempt.
+    attaching: Mutex<Vec<StoreId>>,
     /// Number of the last start.
     starts: AtomicU64,
     /// Wakes the tasks that wait for a push to be created.
@@ -135,6 +138,7 @@ impl Pushes {
             messages,
             runtime,
             entries: Mutex::default(),
+            attaching: Mutex::default(),
             starts: AtomicU64::new(0),
             settled: watch::Sender::new(()),
             embedded,
@@ -599,12 +603,16 @@ impl Pushes {
         entry.store = store;
     }
 
-    /// Skips a record in a running push.
-    pub fn skip(&self, store: StoreId, lsn: Lsn) {
-        if let Some(embedded) = self.embedded(store) {
+    /// Skips a record of a store, which its declaration now names: in a running push, and whenever a push of the store
+    /// starts.
+    pub fn skip(&self, store: DeclaredStore, lsn: Lsn) {
+        if let Some(embedded) = self.embedded(store.spec.id) {
             embedded.skip(lsn);
         }
-        if let Some(Entry { state: State::Running(running), .. }) = self.entries.lock().get(&store) {
+        let mut entries = self.entries.lock();
+        let Some(entry) = entries.get_mut(&store.spec.id) else { return };
+        entry.store = store;
+        if let State::Running(running) = &entry.state {
             running.handle.skip(lsn);
         }
     }

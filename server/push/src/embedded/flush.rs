@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use tribunal_types::Lsn;
+
 use super::files::StoreFile;
 use super::runs::{Finished, worth_compacting};
 use super::{Breakdown, EmbeddedError, EmbeddedStore, Shared};
@@ -56,6 +58,19 @@ impl EmbeddedStore {
     pub fn flushed_files(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
         let head = self.source.head(self.id);
         self.catch_up()?;
+        self.files_flushed_to(head)
+    }
+
+    /// Flushes what was applied, then returns the files: those of a detached store, which applies no more, and for which the
+    /// log may no longer have the next records. Waits for the disk.
+    ///
+    /// # Errors
+    /// See [`EmbeddedError`].
+    pub fn flushed_files_as_applied(&self) -> Result<Vec<StoreFile>, EmbeddedError> {
+        self.files_flushed_to(self.applied())
+    }
+
+    fn files_flushed_to(&self, head: Lsn) -> Result<Vec<StoreFile>, EmbeddedError> {
         // A flush in progress may have begun before the last epoch was applied.
         while self.flushed() < head.min(self.applied()) {
             self.flush()?;

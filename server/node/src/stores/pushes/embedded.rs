@@ -1,5 +1,6 @@
 //! The part of the pushes specific to embedded stores: rows on this node, filled from its log, flushed for it and read.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,20 +90,26 @@ impl Pushes {
     /// # Errors
     /// A description of the failure: a store that is incomplete here must not be copied.
     pub fn flushed_files(&self) -> Result<Vec<(StoreId, Vec<StoreFile>)>, String> {
-        let (open, broken) = {
+        let (open, broken, detached) = {
             let entries = self.entries.lock();
             let open = self.embedded.all();
+            let detached = entries.values().filter(|entry| entry.store.detached.is_some());
+            let detached: HashSet<StoreId> = detached.map(|entry| entry.store.spec.id).collect();
             let is_missing = |entry: &&Entry| {
                 let DeclaredStore { spec, detached, .. } = &entry.store;
                 spec.is_embedded() && detached.is_none() && open.iter().all(|(id, _)| *id != spec.id)
             };
             let broken = entries.values().find(is_missing).map(|entry| entry.store.spec.name.clone());
-            (open, broken)
+            (open, broken, detached)
         };
         if let Some(name) = broken {
             return Err(format!("its copy of the embedded store `{name}` is not open"));
         }
-        let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match store.flushed_files() {
+        let flushed = |id: StoreId, store: &EmbeddedStore| match detached.contains(&id) {
+            true => store.flushed_files_as_applied(),
+            false => store.flushed_files(),
+        };
+        let files = |(id, store): (StoreId, Arc<EmbeddedStore>)| match flushed(id, &store) {
             Ok(_) if self.damage_on_disk(id).is_some() => {
                 Err(format!("its copy of the embedded store `{}` is damaged", self.name_of(id)))
             }
