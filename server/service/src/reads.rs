@@ -129,3 +129,13 @@ pub struct ReadAnswer {
     /// One result per range, in the order of the query.
     pub ranges: Vec<RangeRows>,
 }
+
+impl ReadAnswer {
+    /// Returns the bytes of keys and values in it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let value = |row: &RowState| if let RowState::Found { value, .. } = row { value.len() } else { 0 };
+        let of_ranges = self.ranges.iter().flat_map(|range| &range.rows).map(|row| row.key.len() + row.value.len());
+        self.rows.iter().map(value).sum::<usize>() + of_ranges.sum::<usize>()
+    }
+}

@@ -37,7 +37,10 @@ impl NodeService {
             let StoreProgress { head, complete, .. } = progress.store(query.store).ok_or_else(unknown)?;
             // Held until the page is returned, but not while this waits for records.
             let is_near = self.records.is_near(query.store, query.after);
-            let permit = if is_near { None } else { self.rows.long_reads.permit().await };
+            let permit = match is_near {
+                true => None,
+                false => self.rows.long_reads.permit(self.pushes.namespace_of(query.store)).await,
+            };
             let records = match self.records.page(query.store, query.after, limit) {
                 Ok(records) => records,
                 Err(NoRecords::Truncated(_)) => return Err(self.truncated(query.store, query.after).await),

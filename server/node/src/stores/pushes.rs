@@ -21,7 +21,7 @@ use tribunal_push::{
     PushHandle, PushOptions, PushParts, PushStatus, Pusher, RespTransport, SqlTransport, Transport,
 };
 use tribunal_service::PushState;
-use tribunal_types::{DeclaredStore, Lsn, NodeId, StoreId, StoreSpec, WriteKinds};
+use tribunal_types::{DeclaredStore, Lsn, NamespaceId, NodeId, StoreId, StoreSpec, WriteKinds};
 
 use crate::commit::message::Message;
 use crate::plugins::engine::{Language, LogAdaptor};
@@ -182,7 +182,7 @@ impl Pushes {
 
     /// Returns the role that logs in to a store's database.
     pub(super) fn role_of(&self, spec: &StoreSpec) -> Option<String> {
-        self.egress_by_tenant.storages_of(spec.namespace).sql(spec).ok().map(|options| options.user)
+        self.egress_by_tenant.storages_of(spec.namespace).login(spec).ok().map(|(_, user, _)| user)
     }
 
     /// Starts the push of a store as declared now, replacing the previous one.
@@ -243,6 +243,11 @@ impl Pushes {
     /// Returns a store's name, for operators.
     pub fn name_of(&self, store: StoreId) -> String {
         self.entries.lock().get(&store).map_or_else(|| store.to_string(), |entry| entry.store.spec.name.clone())
+    }
+
+    /// Returns the tenant of a store; the default one for an unknown store.
+    pub fn namespace_of(&self, store: StoreId) -> NamespaceId {
+        self.entries.lock().get(&store).map(|entry| entry.store.spec.namespace).unwrap_or_default()
     }
 
     /// Retries a push at another node's request.
@@ -456,7 +461,7 @@ impl Pushes {
         let adaptor = self.adaptor_of(spec, name)?;
         let transport: Arc<dyn Transport> = match adaptor.language()? {
             Language::Resp => Arc::new(RespTransport::new(storages.resp(spec, egress)?)),
-            Language::Sql => Arc::new(SqlTransport::new(storages.sql(spec)?)),
+            Language::Sql => Arc::new(SqlTransport::new(storages.sql(spec, egress)?)),
             language @ (Language::Http | Language::Raw) => return Err(language.no_transport().into()),
         };
         Ok(Some(Outlet::Storage { adaptor: Arc::new(adaptor), transport }))

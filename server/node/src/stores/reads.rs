@@ -64,7 +64,8 @@ impl RowReader {
         {
             return Ok(answer);
         }
-        let permit = self.long_reads.permit().await;
+        let namespace = stores.first().map(|store| self.pushes.namespace_of(*store));
+        let permit = self.long_reads.permit(namespace.unwrap_or_default()).await;
         let (this, query) = (self.clone(), query.clone());
         // The read goes on, and keeps its permit, if its client disconnects.
         let read = self.runtime.spawn_blocking(move || (this.look(&query, &stores, Depth::Disk), permit)).await;

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tribunal_push::{EgressPolicy, RespOptions, SqlEndpoint, SqlOptions};
+use tribunal_push::{EgressPolicy, Password, RespOptions, SqlEndpoint, SqlOptions};
 use tribunal_types::{LogId, NamespaceId, StoreSpec};
 
 use crate::stores::credentials::{Credentials, Protocol};
@@ -38,7 +38,6 @@ const REDIS_SETTINGS: [&str; 3] = ["endpoint", "user", "prefix"];
 /// See the module documentation.
 pub struct Storages {
     credentials: Credentials,
-    egress: EgressPolicy,
     /// Identifies the log, so that a storage filled from another log is recognized.
     log: String,
 }
@@ -46,8 +45,8 @@ pub struct Storages {
 impl Storages {
     /// Creates the connection data.
     #[must_use]
-    pub fn new(credentials: Credentials, egress: EgressPolicy, log: LogId) -> Storages {
-        Storages { credentials, egress, log: log.to_string() }
+    pub fn new(credentials: Credentials, log: LogId) -> Storages {
+        Storages { credentials, log: log.to_string() }
     }
 
     /// Returns the configuration passed to a store's adaptor: the built-in ones also get the log's name, and the
@@ -113,24 +112,32 @@ impl Storages {
     /// # Errors
     /// If the declaration lacks the endpoint, or contains more, or nothing can listen at its port.
     pub fn check_sql(&self, spec: &StoreSpec) -> Result<(), String> {
-        let options = self.sql(spec)?;
-        match options.endpoint.rsplit_once(':') {
+        let (endpoint, ..) = self.login(spec)?;
+        match endpoint.address.rsplit_once(':') {
             Some((_, "0")) => Err(NO_PORT.to_owned()),
             _ => Ok(()),
         }
     }
 
-    /// Returns a store's database and login.
+    /// Returns a store's database and login. Connections go where `egress` permits.
     ///
     /// # Errors
     /// If the declaration lacks the endpoint, or contains more.
-    pub fn sql(&self, spec: &StoreSpec) -> Result<SqlOptions, String> {
+    pub fn sql(&self, spec: &StoreSpec, egress: EgressPolicy) -> Result<SqlOptions, String> {
+        let (endpoint, user, password) = self.login(spec)?;
+        Ok(SqlOptions { password, ..SqlOptions::new(endpoint.address, endpoint.database, user, egress) })
+    }
+
+    /// Returns a store's database, role and password.
+    ///
+    /// # Errors
+    /// As [`Storages::sql`].
+    pub fn login(&self, spec: &StoreSpec) -> Result<(SqlEndpoint, String, Option<Password>), String> {
         let needs = |e: String| format!("needs \"endpoint\": \"postgres://role@host:port/database\": {e}");
         let config: Endpoint = serde_json::from_str(&spec.adaptor_config).map_err(|e| needs(e.to_string()))?;
         let endpoint: SqlEndpoint = config.endpoint.parse().map_err(needs)?;
         let (user, password) = self.credentials.of(&endpoint).map_err(needs)?;
-        let options = SqlOptions::new(endpoint.address, endpoint.database, user, self.egress.clone());
-        Ok(SqlOptions { password, ..options })
+        Ok((endpoint, user, password))
     }
 }
 

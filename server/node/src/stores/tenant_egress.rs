@@ -75,10 +75,10 @@ impl EgressByTenant {
     #[must_use]
     pub fn new(configured: ConfiguredEgress, log: LogId, access: Arc<Access>) -> EgressByTenant {
         let one = |(egress, credentials): (EgressPolicy, Credentials)| TenantEgress {
-            storages: Storages::new(credentials, egress.clone(), log),
+            storages: Storages::new(credentials, log),
             egress,
         };
-        let storages_of_others = one((EgressPolicy::default(), Credentials::default())).storages;
+        let storages_of_others = Storages::new(Credentials::default(), log);
         let by_name = configured.0.into_iter().map(|(name, tenant)| (name, one(tenant))).collect();
         EgressByTenant { access, by_name, storages_of_others, others: Mutex::default() }
     }
