@@ -1,6 +1,11 @@
 //! Which messages a group accepts: everything that a replica may send at this moment, and nothing that makes raft-rs
 //! panic.
 //!
+//! While too much of a group waits for the disk, it drops what a leader appends, as if it were lost: its memory is
+//! bounded by [`UNPERSISTED_BYTES_MAX`] and one message. Once the disk has caught up, the next append shows the leader
+//! which entries are missing. Heartbeats, votes and images are not affected, nor are a leader's own proposals, which
+//! have their own limit.
+//!
 //! Requests are accepted from nodes that are not members as far as this node knows: it may not know of their change
 //! yet. The connection checks that they belong to the cluster.
 
@@ -11,7 +16,7 @@ use tribunal_types::NodeId;
 
 use crate::group::Group;
 use crate::refused::Refused;
-use crate::settings::{READS_PENDING_MAX, TERMS_AHEAD_MAX};
+use crate::settings::{READS_PENDING_MAX, TERMS_AHEAD_MAX, UNPERSISTED_BYTES_MAX};
 use crate::storage::GroupLog;
 
 /// How to handle a message.
@@ -39,6 +44,10 @@ impl<L: GroupLog> Group<L> {
                 } else {
                     Refused::PastLog { index: message.commit, last }
                 });
+            }
+            // One without entries as well: its acknowledgement would wait, too.
+            MessageType::MsgAppend if self.bytes_pending() >= UNPERSISTED_BYTES_MAX => {
+                return Err(Refused::WritesPending);
             }
             MessageType::MsgAppendResponse => {
                 self.check_member(from)?;

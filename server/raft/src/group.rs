@@ -22,7 +22,7 @@ use crate::outbox::Outbox;
 use crate::output::Output;
 use crate::pending_reads::PendingReads;
 use crate::refused::{BadGroup, Refused};
-use crate::settings::{PAYLOAD_BYTES_MAX, Settings};
+use crate::settings::{PAYLOAD_BYTES_MAX, Settings, UNPERSISTED_ITEM_BYTES};
 use crate::storage::{GroupLog, GroupStorage};
 
 /// Writes that are not durable yet.
@@ -36,6 +36,8 @@ pub(crate) struct Unpersisted {
     pub log: bool,
     /// Whether they include a term or a vote.
     pub promise: bool,
+    /// The bytes charged for their entries.
+    pub bytes: usize,
 }
 
 /// The part of a group's state last returned for writing.
@@ -53,6 +55,8 @@ pub(crate) struct Group<L: GroupLog> {
     pub node: RawNode<GroupStorage<L>>,
     pub members: Members,
     pub unpersisted: VecDeque<Unpersisted>,
+    /// The sum of their bytes.
+    pub unpersisted_bytes: usize,
     /// raft-rs's number of the last ready taken.
     pub last_ready: u64,
     /// Messages that must not be sent before a given sync.
@@ -122,6 +126,7 @@ impl<L: GroupLog> Group<L> {
             flush: true,
             members,
             unpersisted: VecDeque::new(),
+            unpersisted_bytes: 0,
             last_ready: 0,
             held: VecDeque::new(),
             written,
@@ -180,6 +185,11 @@ impl<L: GroupLog> Group<L> {
     pub(crate) fn has_log_pending(&self) -> bool {
         let log = &self.node.raft.raft_log;
         log.persisted != log.last_index() || self.unpersisted.iter().any(|pending| pending.log)
+    }
+
+    /// Returns the bytes charged for everything that waits for the disk, and thus 0 once the disk has caught up.
+    pub(crate) fn bytes_pending(&self) -> usize {
+        self.unpersisted_bytes + self.held.len() * UNPERSISTED_ITEM_BYTES
     }
 
     /// Does the work required after every call of raft-rs.
@@ -500,7 +510,9 @@ impl<L: GroupLog> Group<L> {
     pub(crate) fn persisted(&mut self, sync: u64, outbox: &mut Outbox) {
         let mut ready = None;
         while self.unpersisted.front().is_some_and(|first| first.sync <= sync) {
-            ready = self.unpersisted.pop_front().map(|first| first.ready);
+            let Some(first) = self.unpersisted.pop_front() else { break };
+            self.unpersisted_bytes -= first.bytes;
+            ready = Some(first.ready);
         }
         // Readies taken since then without writes are no longer waiting for a sync.
         let Some(ready) = ready.map(|ready| if self.unpersisted.is_empty() { self.last_ready } else { ready }) else {

@@ -6,7 +6,8 @@
 //! * A voter that decides alone leads as soon as it campaigns. Its messages to learners are held until its term is
 //!   durable: after a crash it could lead the same term again, with different entries.
 //! * A heartbeat response vouches for no entry. It is sent at once, unless the term itself is not durable, so that a
-//!   slow disk does not look like a dead node.
+//!   slow disk does not look like a dead node. Each one makes the leader send more entries, so a group whose disk lags
+//!   too far drops them (`admission.rs`).
 
 use raft::Ready;
 use raft::StateRole;
@@ -21,7 +22,7 @@ use crate::message::RaftMessage;
 use crate::outbox::Outbox;
 use crate::output::Output;
 use crate::recent_entries::size;
-use crate::settings::COMMITTED_BYTES_PER_ROUND_MAX;
+use crate::settings::{COMMITTED_BYTES_PER_ROUND_MAX, UNPERSISTED_ITEM_BYTES};
 use crate::storage::GroupLog;
 
 impl<L: GroupLog> Group<L> {
@@ -86,7 +87,10 @@ impl<L: GroupLog> Group<L> {
         let promise = ready.hs().is_some_and(promised);
         let log = !ready.entries().is_empty() || !ready.snapshot().is_empty();
         if log || promise {
-            self.unpersisted.push_back(Unpersisted { sync: outbox.number(), ready: ready.number(), log, promise });
+            let bytes = ready.entries().iter().map(|entry| entry.data.len() + UNPERSISTED_ITEM_BYTES).sum();
+            let (sync, number) = (outbox.number(), ready.number());
+            self.unpersisted.push_back(Unpersisted { sync, ready: number, log, promise, bytes });
+            self.unpersisted_bytes += bytes;
             outbox.sync();
         }
     }

@@ -16,6 +16,13 @@ pub const MESSAGE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 64 * 1024;
 pub const APPENDS_IN_FLIGHT_MAX: usize = 32;
 /// Maximum bytes of uncommitted proposals of one group; further ones are refused.
 pub const UNCOMMITTED_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes of one group that may wait for the disk before further appends are dropped. A full window of messages of
+/// [`MESSAGE_ENTRY_BYTES_MAX`] stays below it. Without it, raft-rs sends one more message for each heartbeat response,
+/// whether or not anything has become durable.
+pub const UNPERSISTED_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Bytes charged for a waiting entry or acknowledgement in addition to its content: its places in memory and in the
+/// queue of the log.
+pub const UNPERSISTED_ITEM_BYTES: usize = 512;
 /// Maximum bytes of committed entries that one group hands out before the other groups get their turn.
 pub const COMMITTED_BYTES_PER_ROUND_MAX: usize = 4 * 1024 * 1024;
 /// Maximum bytes of entries that a group keeps in memory although they are in the log, committed and handed out.
@@ -38,6 +45,7 @@ const _: () = {
     assert!(PAYLOAD_BYTES_MAX < MESSAGE_BYTES_MAX);
     assert!(MESSAGE_ENTRY_BYTES_MAX <= UNCOMMITTED_BYTES_MAX);
     assert!(APPENDS_IN_FLIGHT_MAX >= 4);
+    assert!(APPENDS_IN_FLIGHT_MAX * MESSAGE_ENTRY_BYTES_MAX + PAYLOAD_BYTES_MAX <= UNPERSISTED_BYTES_MAX);
 };
 
 /// Settings of the groups of a node.

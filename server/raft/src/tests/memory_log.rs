@@ -106,6 +106,15 @@ impl MemoryLog {
         self.0.borrow().pending.len()
     }
 
+    /// Returns the bytes of the entries that are not durable.
+    pub fn pending_bytes(&self) -> usize {
+        let bytes = |(_, record): &(GroupId, Record)| match record {
+            Record::Entry(_, content) => content.len(),
+            Record::State(_) => 0,
+        };
+        self.0.borrow().pending.iter().map(bytes).sum()
+    }
+
     /// Returns whether any of them is an entry.
     pub fn pending_entries(&self) -> bool {
         self.0.borrow().pending.iter().any(|(_, record)| matches!(record, Record::Entry(..)))
@@ -133,6 +142,11 @@ impl MemoryLog {
 
     pub fn durable(&self, group: GroupId) -> Stored {
         self.0.borrow().durable.get(&group).cloned().unwrap_or_default()
+    }
+
+    /// Returns the term of a durable entry, or of the one before the first.
+    pub fn durable_term(&self, group: GroupId, index: u64) -> Option<u64> {
+        self.0.borrow().durable.get(&group).map_or((index == 0).then_some(0), |stored| stored.term(index))
     }
 
     /// Makes an entry unreadable.

@@ -11,6 +11,7 @@ mod random_schedule;
 mod replica;
 mod restarts;
 mod simulation;
+mod stuck_disk;
 mod three_nodes;
 
 use bytes::Bytes;

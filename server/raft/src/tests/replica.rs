@@ -126,7 +126,7 @@ impl Replica {
             }
             Output::Durable { to, upto } => {
                 assert_ne!(to, self.node);
-                let is_durable = |told: &DurableUpTo| self.log.durable(told.group).term(told.index) == Some(told.term);
+                let is_durable = |told: &DurableUpTo| self.log.durable_term(told.group, told.index) == Some(told.term);
                 assert!(upto.iter().all(is_durable), "node {}: {upto:?} are told, but not durable", self.node);
                 self.told.push((to, upto));
             }
@@ -158,10 +158,10 @@ impl Replica {
 
     /// Checks that every entry is applied once, in order.
     fn advance(&mut self, group: GroupId, id: EntryId) -> &mut Applied {
-        let durable = self.log.durable(group);
+        let durable = self.log.durable_term(group, id.index);
         let applied = self.applied.get_mut(&group).expect("a group of this node");
         assert_eq!(id.index, applied.point.id.index + 1, "node {}: {id:?} after {:?}", self.node, applied.point.id);
-        assert_eq!(durable.term(id.index), Some(id.term), "node {}: {id:?} is applied, but not durable", self.node);
+        assert_eq!(durable, Some(id.term), "node {}: {id:?} is applied, but not durable", self.node);
         applied.point.id = id;
         applied
     }
