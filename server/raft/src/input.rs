@@ -50,7 +50,8 @@ pub enum Input {
     Persisted(u64),
     /// Campaign although the leader may still send heartbeats.
     TakeOver(GroupId),
-    /// Campaign, if the other members know of no leader.
+    /// Campaign, if the other members know of no leader. After a start, the committed entries of the log are handed out
+    /// first.
     Campaign(GroupId),
     /// Transfer the leadership to a voter.
     TransferLeader {
