@@ -216,3 +216,27 @@ fn deleted_rows_make_room_once_they_are_compacted_and_a_restart_keeps_the_count(
     assert_eq!(commit(&node, &shop, &deletes).body["status"], "committed");
     eventually("the room of all rows", || (other(&node).body["status"] == "committed").then_some(()));
 }
+
+#[test]
+fn a_store_that_becomes_embedded_needs_room_for_its_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = serve(dir.path(), &config());
+    let root = operator(dir.path());
+    let shop = make_key(&node, &root, "shop", &ALL);
+    let kv = json!({"adaptor": "kv"});
+    let embed = |store: &str| call(&node, &shop, "PUT", &format!("/v1/stores/{store}"), Some(&kv));
+    let fill = |store: &str, rows: u64| {
+        declare(&node, &shop, store, &json!({"log_only": true}));
+        for n in 0..rows {
+            assert_eq!(commit(&node, &shop, &[write("put", store, &n.to_string())]).body["status"], "committed");
+        }
+    };
+    fill("a", 12);
+    let refused = embed("a");
+    assert!(is_refused(&refused), "{}", refused.body);
+    assert_eq!(call(&node, &shop, "GET", "/v1/stores/a", None).body["adaptor"], Value::Null, "nothing was changed");
+    fill("b", 6);
+    assert_eq!(embed("b").status, 200);
+    fill("c", 6);
+    eventually("the rows of b to count", || is_refused(&embed("c")).then_some(()));
+}

@@ -60,6 +60,7 @@ impl NodeService {
             Declaration::Change(id) => {
                 self.must_have_its_records(id, &spec)?;
                 self.must_have_its_rows(id, &spec).await?;
+                self.must_have_room_for_its_records(id, &spec).await?;
                 id
             }
             Declaration::Known(id) => return Ok(Declared { spec: StoreSpec { id, ..spec }, created: false }),
@@ -157,6 +158,36 @@ impl NodeService {
                 spec.name
             ),
         })
+    }
+
+    /// Refuses to make a store embedded if the records that its files lack may push its tenant over its bound of stored
+    /// bytes. Reads that part of the store's log.
+    async fn must_have_room_for_its_records(&self, store: StoreId, spec: &StoreSpec) -> Result<(), ServiceError> {
+        let was_embedded = self.stores.declared(store).is_some_and(|store| store.spec.is_embedded());
+        let Some(max) = self.bound_of(&self.stored_quota, spec.namespace) else { return Ok(()) };
+        if was_embedded || !spec.is_embedded() {
+            return Ok(());
+        }
+        let (head, turn) = (self.head(store), COUNTS.acquire().await);
+        let (pushes, records) = (Arc::clone(&self.pushes), self.records.clone());
+        let counted = tokio::task::spawn_blocking(move || {
+            let counted = log_rows::bytes_after(&records, store, pushes.flushed_to(store), head);
+            drop(turn);
+            counted
+        })
+        .await;
+        let counted = counted.map_err(|error| error.to_string()).and_then(|bytes| bytes.map_err(|e| e.to_string()));
+        let new = counted.map_err(|reason| ServiceError::Unavailable {
+            detail: format!(
+                "the records in the log of '{}' cannot be counted: {reason}. Nothing was changed",
+                spec.name
+            ),
+        })?;
+        let stored = self.pushes.stored_bytes_of(spec.namespace);
+        if new == 0 || stored.saturating_add(new) <= max {
+            return Ok(());
+        }
+        Err(ServiceError::TooManyStoredBytes { stored, new, max })
     }
 
     /// Returns a store's declaration.
