@@ -503,7 +503,7 @@ mod tests {
         queue.send(truncate(&[1]));
         queue.send(Job::Stop);
         run(&jobs, &context);
-        assert_eq!(*asked.lock(), [], "the other one may need everything");
+        assert!(asked.lock().is_empty(), "the other one may need everything");
         queue.send(truncate(&[1, 2, 3]));
         queue.send(Job::Stop);
         run(&jobs, &context);
