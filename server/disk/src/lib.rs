@@ -33,11 +33,19 @@ pub fn create_private_directories(path: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's error; the file has its old content, unless only the sync of the directory failed.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with_mode(path, bytes, 0o600)
+}
+
+/// As [`replace`], with these permissions, as far as the process's mask allows them.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_with_mode(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let aside = path.with_file_name(name);
     let write = || {
-        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&aside)?;
+        let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(mode).open(&aside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&aside, path)
@@ -80,7 +88,10 @@ mod tests {
         replace(&path, b"one").unwrap();
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        replace_with_mode(&path, b"two", 0o400).unwrap();
+        assert_eq!(mode(), 0o400, "that of the new file");
         // A directory at the path of the file makes the rename fail.
         let taken = dir.join("taken");
         fs::create_dir_all(taken.join("by a directory")).unwrap();

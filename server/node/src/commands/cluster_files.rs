@@ -280,9 +280,9 @@ fn draw_secret() -> Result<String, String> {
 }
 
 fn write(path: &Path, content: &str, mode: u32) -> Result<(), String> {
-    let file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
-    let written = file.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()));
-    // Sync the directory entry of the file, and that of its directory.
-    let named = || path.ancestors().skip(1).take(2).filter(|dir| dir.is_dir()).try_for_each(sync_directory);
+    let written = tribunal_disk::replace_with_mode(path, content.as_bytes(), mode);
+    // The directory entry of its directory may be new, too.
+    let above = path.ancestors().nth(2).filter(|dir| dir.is_dir());
+    let named = || above.map_or(Ok(()), sync_directory);
     written.and_then(|()| named()).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }

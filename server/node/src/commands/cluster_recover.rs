@@ -94,7 +94,16 @@ pub fn run(file: &Path, accept_loss: bool) -> Result<(), String> {
 /// Refuses while another node listens: its acknowledged commits would be lost although it still exists.
 fn must_be_the_last<'a>(me: NodeId, nodes: impl Iterator<Item = (NodeId, &'a str)>) -> Result<(), String> {
     for (node, address) in nodes.filter(|(node, _)| *node != me) {
-        let places = address.to_socket_addrs().into_iter().flatten();
+        let places = match address.to_socket_addrs() {
+            Ok(places) => places,
+            Err(error) => {
+                out!(
+                    "node {node} was not asked whether it still runs: {address} is no address that this machine can resolve ({error}). \
+                     Make sure that it is stopped"
+                );
+                continue;
+            }
+        };
         if places.into_iter().any(|place| TcpStream::connect_timeout(&place, ANSWERS_WITHIN).is_ok()) {
             return Err(format!(
                 "node {node} answers at {address}. If a majority of the nodes runs, remove those that are lost instead (`{} cluster \

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use tribunal_api::{NodeStage, StoreDeclaration};
@@ -36,6 +37,8 @@ const RESTART_AFTER: Duration = Duration::from_secs(2);
 const ADDED_POLL: Duration = Duration::from_secs(1);
 /// Poll interval for the nodes' processes.
 const POLL: Duration = Duration::from_millis(50);
+/// Why the command ends if it is interrupted before all nodes run.
+const STOPPED: &str = "interrupted while the nodes were starting; they are stopped";
 
 /// A node of a cluster on this machine.
 struct LocalNode {
@@ -77,7 +80,7 @@ pub fn run(flags: &ClusterUp) -> Result<(), String> {
         ));
     }
     let stop = stop_signal()?;
-    let started = start_all(&mut nodes).and_then(|()| declare_kv(&nodes));
+    let started = start_all(&mut nodes, &stop).and_then(|()| declare_kv(&nodes, &stop));
     let ran = started.map(|()| {
         tell(&nodes);
         watch(&mut nodes, &flags.data, &stop);
@@ -230,9 +233,9 @@ impl LocalNode {
 }
 
 /// Starts all nodes and waits until all of them listen.
-fn start_all(nodes: &mut [LocalNode]) -> Result<(), String> {
+fn start_all(nodes: &mut [LocalNode], stop: &Receiver<()>) -> Result<(), String> {
     let outputs = nodes.iter_mut().map(LocalNode::start).collect::<Result<Vec<_>, _>>()?;
-    let (told, listening) = std::sync::mpsc::channel();
+    let (told, listening) = channel();
     for (id, output) in (1_u16..).zip(outputs) {
         let told = told.clone();
         std::thread::spawn(move || {
@@ -249,6 +252,9 @@ fn start_all(nodes: &mut [LocalNode]) -> Result<(), String> {
     while missing > 0 {
         if listening.recv_timeout(POLL).is_ok() {
             missing -= 1;
+        }
+        if stop.try_recv().is_ok() {
+            return Err(STOPPED.into());
         }
         for node in &mut *nodes {
             if let Some(status) = node.look() {
@@ -286,30 +292,46 @@ async fn takes_transactions(client: &Client) -> bool {
 }
 
 /// Declares the embedded store `kv`, as `tribunal dev` does, and waits until all nodes have it and take transactions.
-fn declare_kv(nodes: &[LocalNode]) -> Result<(), String> {
-    let declaration = StoreDeclaration { adaptor: Some("kv".to_owned()), ..StoreDeclaration::default() };
+fn declare_kv(nodes: &[LocalNode], stop: &Receiver<()>) -> Result<(), String> {
+    let stopped = async {
+        while stop.try_recv().is_err() {
+            tokio::time::sleep(POLL).await;
+        }
+    };
     block_on(async move {
-        let (client, deadline) = (Client::new(&nodes[0].url)?, Instant::now() + START_TIMEOUT);
-        // Its node may not lead its own log again yet.
-        while let Err(error) = client.declare_store("kv", &declaration).await {
+        tokio::select! {
+            declared = declare_kv_at(nodes) => declared,
+            () = stopped => Err(STOPPED.into()),
+        }
+    })
+}
+
+async fn declare_kv_at(nodes: &[LocalNode]) -> Result<(), String> {
+    let declaration = StoreDeclaration { adaptor: Some("kv".to_owned()), ..StoreDeclaration::default() };
+    let (client, deadline) = (Client::new(&nodes[0].url)?, Instant::now() + START_TIMEOUT);
+    // Its node may not lead its own log again yet.
+    while let Err(error) = client.declare_store("kv", &declaration).await {
+        if Instant::now() >= deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    // Each node applies the configuration itself, a moment later.
+    for node in nodes {
+        let client = Client::new(&node.url)?;
+        while !client.stores().await?.iter().any(|store| store.store == "kv") {
             if Instant::now() >= deadline {
-                return Err(error);
+                let (id, seconds, log) = (node.id, START_TIMEOUT.as_secs(), node.log_file());
+                return Err(format!("node {id} does not know the store `kv` after {seconds} s; see {}", log.display()));
             }
             tokio::time::sleep(POLL).await;
         }
-        // Each node applies the configuration itself, a moment later.
-        for node in nodes {
-            let client = Client::new(&node.url)?;
-            while !client.stores().await?.iter().any(|store| store.store == "kv") {
-                tokio::time::sleep(POLL).await;
-            }
-            // Other nodes may have led its log until it was up.
-            while !takes_transactions(&client).await && Instant::now() < deadline {
-                tokio::time::sleep(POLL).await;
-            }
+        // Other nodes may have led its log until it was up.
+        while !takes_transactions(&client).await && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 fn tell(nodes: &[LocalNode]) {
@@ -335,9 +357,9 @@ fn tell(nodes: &[LocalNode]) {
 }
 
 /// Restarts nodes that end, until stopped.
-fn watch(nodes: &mut Vec<LocalNode>, data: &Path, stop: &std::sync::mpsc::Receiver<()>) {
+fn watch(nodes: &mut Vec<LocalNode>, data: &Path, stop: &Receiver<()>) {
     let mut looked = Instant::now();
-    while stop.recv_timeout(POLL) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+    while stop.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
         if looked.elapsed() >= ADDED_POLL {
             looked = Instant::now();
             start_added(nodes, data);
@@ -412,8 +434,8 @@ fn stop_all(nodes: &mut [LocalNode]) {
 }
 
 /// Returns a channel that receives on SIGINT, SIGTERM and SIGHUP.
-fn stop_signal() -> Result<std::sync::mpsc::Receiver<()>, String> {
-    let (told, stop) = std::sync::mpsc::channel();
+fn stop_signal() -> Result<Receiver<()>, String> {
+    let (told, stop) = channel();
     let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let (mut interrupt, mut terminate, mut hang_up) = {

@@ -40,7 +40,9 @@ impl Permits {
 
 /// The permits of one read, or of rows that wait; released on drop.
 #[derive(Debug)]
-pub struct LongRead([OwnedSemaphorePermit; 2]);
+pub struct LongRead {
+    _permits: [OwnedSemaphorePermit; 2],
+}
 
 impl LongReads {
     /// Waits for the permit of a read, which is held until the caller has the rows. A tenant that waits for its own share
@@ -49,7 +51,7 @@ impl LongReads {
         // Nothing closes the semaphores.
         let own = self.of(namespace).reads.acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all.reads).acquire_owned().await.ok()?;
-        Some(LongRead([own, all]))
+        Some(LongRead { _permits: [own, all] })
     }
 
     /// Returns the permit for rows of this many bytes to wait for something else; `None` if the tenant, or all tenants
@@ -59,7 +61,7 @@ impl LongReads {
         let units = u32::try_from(bytes.div_ceil(HELD_UNIT)).ok()?;
         let own = self.of(namespace).held.try_acquire_many_owned(units).ok()?;
         let all = Arc::clone(&self.all.held).try_acquire_many_owned(units).ok()?;
-        Some(LongRead([own, all]))
+        Some(LongRead { _permits: [own, all] })
     }
 
     fn of(&self, namespace: NamespaceId) -> Permits {

@@ -113,9 +113,9 @@ impl Sequencer {
         if let Frame::Stage(stage) = frame {
             if let Err(reason) = first_start.received(from, stage) {
                 self.refuse(reason);
-            } else if stage != Stage::Member {
-                let own = first_start.stage();
-                self.state.outgoing.add(from, &Frame::Stage(own));
+            } else if stage != Stage::Member && first_start.stage() == Stage::Member {
+                // Those that wait tell one another at every tick, and answers would be answered without end.
+                self.state.outgoing.add(from, &Frame::Stage(Stage::Member));
             }
         } else if let Frame::Claimed(by) = frame {
             if let Some(Err(reason)) = by.map(|directory| first_start.claimed(directory)) {
