@@ -301,12 +301,13 @@ fn declare_kv(nodes: &[LocalNode], stop: &Receiver<()>) -> Result<(), String> {
     block_on(async move {
         tokio::select! {
             declared = declare_kv_at(nodes) => declared,
-            () = stopped => Err(STOPPED.into()),
+            () = stopped => Ok(Err(STOPPED.into())),
         }
-    })
+    })?
 }
 
-async fn declare_kv_at(nodes: &[LocalNode]) -> Result<(), String> {
+/// Does the same; returns why a node does not follow.
+async fn declare_kv_at(nodes: &[LocalNode]) -> Result<Result<(), String>, tribunal_client::Error> {
     let declaration = StoreDeclaration { adaptor: Some("kv".to_owned()), ..StoreDeclaration::default() };
     let (client, deadline) = (Client::new(&nodes[0].url)?, Instant::now() + START_TIMEOUT);
     // Its node may not lead its own log again yet.
@@ -322,7 +323,10 @@ async fn declare_kv_at(nodes: &[LocalNode]) -> Result<(), String> {
         while !client.stores().await?.iter().any(|store| store.store == "kv") {
             if Instant::now() >= deadline {
                 let (id, seconds, log) = (node.id, START_TIMEOUT.as_secs(), node.log_file());
-                return Err(format!("node {id} does not know the store `kv` after {seconds} s; see {}", log.display()));
+                return Ok(Err(format!(
+                    "node {id} does not know the store `kv` after {seconds} s; see {}",
+                    log.display()
+                )));
             }
             tokio::time::sleep(POLL).await;
         }
@@ -331,7 +335,7 @@ async fn declare_kv_at(nodes: &[LocalNode]) -> Result<(), String> {
             tokio::time::sleep(POLL).await;
         }
     }
-    Ok(())
+    Ok(Ok(()))
 }
 
 fn tell(nodes: &[LocalNode]) {
