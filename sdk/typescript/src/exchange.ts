@@ -103,7 +103,10 @@ function isProblem(body: unknown): body is Problem {
 }
 
 /** Codes of failures before the first byte of a request is sent. */
-const neverSentCodes = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH", "UND_ERR_CONNECT_TIMEOUT"];
+const neverSentCodes = ["ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"];
+
+/** Codes of the same if connecting failed. An established connection may end with them, too, after a request was sent. */
+const unconnectedCodes = ["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH"];
 
 /**
  * OpenSSL's errors for a response without TLS. The request may have been sent nevertheless: an intermediary may answer
@@ -118,7 +121,7 @@ const untrustedCodes =
 function neverSent(error: unknown): boolean {
   const cause: unknown = error instanceof Error ? error.cause : undefined;
   const errors: unknown[] = cause instanceof AggregateError ? cause.errors : [cause];
-  return errors.every((one) => neverSentCodes.includes(codeOf(one)));
+  return errors.every((one) => neverSentCodes.includes(codeOf(one)) || (unconnectedCodes.includes(codeOf(one)) && isOfConnect(one)));
 }
 
 /** Returns whether TLS refused the server's certificate: a retry cannot help. */
@@ -135,6 +138,10 @@ function isAlert(error: unknown): boolean {
 /** Returns whether the response to a request with TLS was one without. The request may have been sent nevertheless. */
 function isPlain(error: unknown): boolean {
   return error instanceof Error && error.cause instanceof Error && plainResponse.test(error.cause.message);
+}
+
+function isOfConnect(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error && error.syscall === "connect";
 }
 
 function codeOf(error: unknown): string {
