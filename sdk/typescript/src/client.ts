@@ -8,7 +8,7 @@ import { Bound, leftMs } from "./bound.js";
 import { Channel } from "./channel.js";
 import { Coalescer } from "./coalescer.js";
 import { ClientMistake, Misuse, OutcomeUnknown, sessionUnknown, Unavailable } from "./errors.js";
-import { lostBy, settled, type Reply } from "./exchange.js";
+import { contentless, lostBy, settled, type Reply } from "./exchange.js";
 import { failureOf, inDoubt, type Failure } from "./failover.js";
 import { applyWaitMs, bodyOf, checkCommit, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
 import { bytesOf, parts, readBounds, submitted, Union, type Shared } from "./read_batch.js";
@@ -494,7 +494,7 @@ export class Client {
    */
   async forgetConsumer(consumer: string): Promise<void> {
     const path = { name: segment(consumer) };
-    settled(await this.channel.ask<unknown>((signal, wire) => wire.DELETE("/v1/consumers/{name}", { params: { path }, signal })));
+    settled(await this.channel.ask(async (signal, wire) => contentless(await wire.DELETE("/v1/consumers/{name}", { params: { path }, signal }))));
   }
 
   /** Returns the deadline for querying the outcome of a commit that was just lost. */

@@ -37,11 +37,9 @@ export async function exchange<T>(call: () => Promise<Exchanged<T>>): Promise<Re
     return { kind: "none", text: described(cause), neverSent: isRefused || neverSent(cause), wrong, problem: undefined, cause };
   }
   const { data, error, response } = exchanged;
-  const foreign = foreignType(response);
+  const foreign = foreignType(response) ?? emptyStatus(exchanged);
   if (foreign !== undefined) return { kind: "none", text: foreign, neverSent: false, wrong: undefined, problem: undefined, cause: undefined };
-  if (response.ok && data !== undefined) return { kind: "ok", data, headers: response.headers };
-  // The calls whose response has no content expect no data.
-  if (response.status === 204) return { kind: "ok", data: undefined as T, headers: response.headers };
+  if (response.ok) return { kind: "ok", data: data as T, headers: response.headers };
   const endpoint = response.url === "" ? {} : { endpoint: new URL(response.url).origin };
   return { kind: "problem", status: response.status, problem: isProblem(error) ? error : undefined, ...endpoint };
 }
@@ -55,6 +53,16 @@ function foreignType({ ok, status, headers }: Response): string | undefined {
   // Text may still be JSON; parsing decides.
   if (!ok || given === null || /^(application\/|text\/plain)/i.test(given)) return undefined;
   return `status ${status} with content type \`${given}\`, which no answer of Tribunal has`;
+}
+
+/** Returns what is wrong with a success without content, such as that of a proxy that lost the content. */
+function emptyStatus({ data, response: { ok, status } }: Exchanged<unknown>): string | undefined {
+  return ok && data === undefined ? `status ${status} without content` : undefined;
+}
+
+/** Returns the result of a call whose success has no content. */
+export function contentless(exchanged: Exchanged<unknown>): Exchanged<null> {
+  return exchanged.response.ok ? { ...exchanged, data: null } : { ...exchanged, data: undefined };
 }
 
 /** Returns why the outcome of a commit is not known; `undefined` if the reply contains it, or nothing was sent. */

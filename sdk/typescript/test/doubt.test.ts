@@ -10,6 +10,9 @@ const unclear: Readonly<Record<string, Reply>> = {
   "503 of a proxy": { page: "upstream connect error or disconnect/reset before headers", type: "text/plain", status: 503 },
   "520 of a proxy": { page: "<html>unknown error</html>", type: "text/html", status: 520 },
   "page of a proxy": { page: "<html>Please log in</html>", type: "text/html" },
+  "success without content": { empty: 200 },
+  "success without content or length": { page: "", type: "application/json" },
+  "204": { empty: 204 },
   broken: { page: '{"status":"commit', type: "application/json" },
 };
 

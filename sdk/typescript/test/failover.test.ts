@@ -254,6 +254,18 @@ test("an endpoint that failed for another call is passed over until its cool-dow
   assert.equal(endpoints.inUse, 0);
 });
 
+test("a success without content is no answer, except where none is expected", async () => {
+  for (const status of [200, 204]) {
+    const [proxy, second] = [await endpoint(() => ({ empty: status })), await endpoint(works)];
+    const client = clientOf([proxy.url, second.url]);
+    assert.deepEqual(await client.stores(), []);
+    await assert.rejects(clientOf([proxy.url]).state("kv"), Unavailable);
+    const only = clientOf([proxy.url]);
+    await only.forgetConsumer("view");
+    await assert.rejects(only.stores(), (error: unknown) => error instanceof Unavailable && error.message.endsWith(`status ${status} without content`));
+  }
+});
+
 test("a read waits for the client's own commits", async () => {
   const first = await endpoint((kind, ids, before) => (before === 0 ? works(kind, ids) : refused(503, "stopping")));
   // The commit belongs to epoch 9.

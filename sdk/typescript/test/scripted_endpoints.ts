@@ -8,8 +8,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Client, type ClientOptions, type PreparedCommit } from "../src/index.js";
 
-/** A response: its status and body, its lines, or a foreign page; or none: the connection breaks, or stays silent. */
-export type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | { readonly page: string; readonly type: string; readonly status?: number } | { readonly afterMs: number; readonly reply: Reply } | "lost" | "silent";
+/** A response: its status and body, its lines, or a foreign page; no content with a length of 0; or none: the connection breaks, or stays silent. */
+export type Reply = readonly [number, unknown] | { readonly lines: readonly unknown[] } | { readonly page: string; readonly type: string; readonly status?: number } | { readonly empty: number } | { readonly afterMs: number; readonly reply: Reply } | "lost" | "silent";
 
 /** Gets the kind of a request, the ids in it, and how many requests came before. */
 export type Script = (kind: string, ids: readonly string[], before: number) => Reply;
@@ -50,6 +50,7 @@ async function respond(script: Script, asked: [string, string][], request: Incom
   }
   if (reply === "lost") request.socket.destroy();
   else if (reply === "silent" || "afterMs" in reply) return;
+  else if ("empty" in reply) response.writeHead(reply.empty, { "content-type": "application/json", ...(reply.empty === 204 ? {} : { "content-length": 0 }) }).end();
   else if ("page" in reply) response.writeHead(reply.status ?? 200, { "content-type": reply.type }).end(reply.page);
   else if ("lines" in reply) response.writeHead(200).end(reply.lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
   else response.writeHead(reply[0], { "content-type": "application/json" }).end(JSON.stringify(reply[1]));
