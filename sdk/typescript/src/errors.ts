@@ -24,7 +24,7 @@ export class ClientMistake extends TribunalError {
     this.problem = problem;
   }
 
-  /** Code of the error, for programs: `unknown_store`, `log_truncated`, `txn_id_reused` and so on. */
+  /** Code of the error, for programs: `unknown_store`, `log_truncated`, `body_mismatch` and so on. */
   get code(): string {
     return this.problem.code;
   }
