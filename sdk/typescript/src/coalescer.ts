@@ -14,6 +14,12 @@
  */
 export const headStartMs = 5;
 
+/**
+ * Longest time that just-answered callers get to queue their next items. They need microseconds, unless others that
+ * never stop keep the queue growing.
+ */
+const queueingMaxMs = 5;
+
 /** Calls back once all settled promises, and those that they settle in turn, have been handled. */
 const afterCallers: (then: () => void) => void =
   (globalThis as { setImmediate?: typeof setImmediate }).setImmediate ?? ((then) => setTimeout(then, 0));
@@ -138,10 +144,11 @@ export class Coalescer<Item, Reply> {
     clearTimeout(group.timer);
   }
 
-  /** Lets just-answered callers queue their next items, until the queue no longer grows. */
+  /** Lets just-answered callers queue their next items, until the queue no longer grows, or a batch is full. */
   async #letCallersQueue(group: Group<Item, Reply>): Promise<void> {
     group.gathering++;
-    for (let queued = 0, unchanged = 0; unchanged < 2; ) {
+    const until = performance.now() + queueingMaxMs;
+    for (let queued = 0, unchanged = 0; unchanged < 2 && queued < this.#bounds.itemsMax && performance.now() < until; ) {
       await new Promise<void>(afterCallers);
       unchanged = group.queue.length > queued ? 0 : unchanged + 1;
       queued = group.queue.length;
