@@ -10,7 +10,7 @@ import { caFetch } from "./ca_fetch.js";
 import { Endpoints } from "./endpoints.js";
 import { Misuse, ServerMisbehaved } from "./errors.js";
 import { exchange, settled, type Exchanged, type Reply } from "./exchange.js";
-import { Failover, failureOf } from "./failover.js";
+import { Failover, failureOf, type Repeat } from "./failover.js";
 import { named, percentEncoded } from "./keys.js";
 import { Limit } from "./limit.js";
 import { heartbeatMs, LineStream, silenceMsMax } from "./line_stream.js";
@@ -118,9 +118,9 @@ export class Channel {
   }
 
   /** Begins a call that may take `timeoutMs`, in addition to the time that the request itself may wait. */
-  failover(waitMs = 0, timeoutMs = this.timeoutMs): Failover {
+  failover(waitMs = 0, timeoutMs = this.timeoutMs, repeat: Repeat = "always"): Failover {
     this.throwIfClosed();
-    return new Failover(this.#endpoints, this.retry, waitMs, timeoutMs);
+    return new Failover(this.#endpoints, this.retry, waitMs, timeoutMs, repeat);
   }
 
   /** Opens a stream of a log. `stop` ends the call, but not the stream. */

@@ -478,14 +478,17 @@ export class Client {
   /**
    * Sets a consumer's offset: it has processed every record up to and including `lsn`. `log` is the log that `lsn`
    * belongs to, if known: `logId` of the reader. Durable once the promise is fulfilled. Rejects with a `ClientMistake`
-   * if `lsn` is past the end of the log, or `log` is not the service's log (`log_replaced`).
+   * if `lsn` is past the end of the log, or `log` is not the service's log (`log_replaced`). After an `Unavailable` it
+   * is unknown whether the offset was set, because no other endpoint gets what one may still take: set it again.
    */
   async setOffset(consumer: string, store: string, offset: { readonly lsn: string; readonly log?: string | undefined }): Promise<ConsumerInfo> {
     const given: unknown = offset;
     if (typeof given !== "object" || given === null) throw new Misuse("an offset such as { lsn: record.lsn } was expected, not " + String(given));
     const path = { name: segment(consumer) };
     const body = { store: named(store), lsn: offset.lsn, ...(offset.log === undefined ? {} : { log: offset.log }) };
-    return settled(await this.channel.ask((signal, wire) => wire.PUT("/v1/consumers/{name}", { params: { path }, body, signal })));
+    const call = this.channel.failover(0, this.channel.timeoutMs, "ifNotTaken");
+    const reply = await this.channel.askOn(call, (signal, wire) => wire.PUT("/v1/consumers/{name}", { params: { path }, body, signal }));
+    return settled(lostBy(reply) !== undefined && reply.kind === "none" ? { ...reply, text: `${reply.text}; the offset may have been set` } : reply);
   }
 
   /**

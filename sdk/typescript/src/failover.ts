@@ -2,8 +2,8 @@
  * One call on the endpoints of a service: where to send it next, for how long, and when to give up.
  *
  * With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
- * request of this client may be repeated: it changes nothing, or has no further effect; a commit is decided once, by
- * its id. A reader whose records were truncated at one endpoint is sent to the others, too, because each node truncates
+ * request of this client but one may be repeated: it changes nothing, or has no further effect; a commit is decided
+ * once, by its id. The exception is the offset of a consumer: a copy that is taken late would undo a later one. A reader whose records were truncated at one endpoint is sent to the others, too, because each node truncates
  * its own log.
  */
 
@@ -20,6 +20,9 @@ const truncated = ["log_truncated", "state_gone"];
 
 /** Refusals because of a request's size, which every endpoint would repeat. */
 const aboutTheRequest = [413, 414, 431];
+
+/** When a request may be sent to another endpoint after a failure: always, or only if it was certainly not taken. */
+export type Repeat = "always" | "ifNotTaken";
 
 /** Why an endpoint has not answered a request. */
 export interface Failure {
@@ -70,6 +73,7 @@ export class Failover {
   readonly #retry: RetryPolicy;
   readonly #waitMs: number;
   readonly #deadline: number;
+  readonly #repeat: Repeat;
   readonly #tried: number[];
   /** The latest failure of each endpoint. */
   readonly #failures: (Failure | undefined)[];
@@ -79,10 +83,11 @@ export class Failover {
   #truncated: Extract<Reply<never>, { readonly kind: "problem" }> | undefined;
 
   /** Begins a call that may take `timeoutMs`, in addition to the time that the request itself may wait. */
-  constructor(endpoints: Endpoints, retry: RetryPolicy, ownWaitMs: number, timeoutMs: number) {
+  constructor(endpoints: Endpoints, retry: RetryPolicy, ownWaitMs: number, timeoutMs: number, repeat: Repeat = "always") {
     this.#endpoints = endpoints;
     this.#retry = retry;
     this.#waitMs = ownWaitMs;
+    this.#repeat = repeat;
     this.#deadline = performance.now() + ownWaitMs + timeoutMs;
     this.#tried = endpoints.urls.map(() => 0);
     this.#failures = endpoints.urls.map(() => undefined);
@@ -142,7 +147,9 @@ export class Failover {
     else this.#endpoints.failed(this.#at);
     this.#failures[this.#at] = failure;
     if (!this.isSingle && failure.maybeTaken) this.#maybeTaken = true;
-    return this.isSingle;
+    // The service decides no transaction while it stops, but may still make another change.
+    const isInDoubt = failure.maybeTaken || failure.problem?.code === "stopping";
+    return this.isSingle || (this.#repeat === "ifNotTaken" && isInDoubt);
   }
 
   /** Records whether the endpoint of the latest attempt no longer has the records. Another one may have them. */

@@ -266,6 +266,25 @@ test("a success without content is no answer, except where none is expected", as
   }
 });
 
+test("a consumer's offset that may have been taken is not sent elsewhere", async () => {
+  const info = { name: "view", log: "l", offsets: [] };
+  for (const lost of ["lost", refused(504, "outcome_unknown"), refused(503, "stopping"), [502, "a proxy"], { empty: 200 }] as const) {
+    const [first, second] = [await endpoint(() => lost), await endpoint(() => [200, info])];
+    const client = clientOf([first.url, second.url]);
+    await assert.rejects(client.setOffset("view", "kv", { lsn: "1" }), (error: unknown) => {
+      assert.ok(error instanceof Unavailable, String(error));
+      if (lost === "lost") assert.match(error.message, /the offset may have been set$/);
+      return true;
+    });
+    assert.deepEqual([first.asked.length, second.asked.length], [1, 0], JSON.stringify(lost));
+    assert.deepEqual(await client.setOffset("view", "kv", { lsn: "1" }), info, "set again");
+  }
+  const [first, second] = [await endpoint(() => refused(503, "unavailable")), await endpoint(() => [200, info])];
+  for (const url of [await dead(), first.url]) {
+    assert.deepEqual(await clientOf([url, second.url]).setOffset("view", "kv", { lsn: "1" }), info);
+  }
+});
+
 test("a read waits for the client's own commits", async () => {
   const first = await endpoint((kind, ids, before) => (before === 0 ? works(kind, ids) : refused(503, "stopping")));
   // The commit belongs to epoch 9.
