@@ -1,10 +1,13 @@
 /** The attempts of one `run`: how many, how long to wait between them, and which abort is final. */
 
-import { TransactionAborted, Unavailable } from "./errors.js";
+import { ClientMistake, TransactionAborted, Unavailable } from "./errors.js";
 import { identity } from "./keys.js";
 import { sleep, waitMs, type RetryPolicy } from "./retry.js";
 import type { Transaction } from "./transaction.js";
 import type { Aborted, Committed, Verdict } from "./verdict.js";
+
+/** Code of a commit that was never decided, and whose id is too old for a verdict. */
+const expired = "txn_id_expired";
 
 /** The end of one attempt of `run`. */
 export interface Attempt {
@@ -44,11 +47,27 @@ export class Attempts {
       try {
         return await ask();
       } catch (error) {
-        if (!(error instanceof Unavailable)) {
-          this.#end({ txnId, error }, undefined);
-          throw error;
+        await this.#unavailable({ txnId, error });
+      }
+    }
+  }
+
+  /**
+   * Repeats a commit until the service is available. Returns `undefined`, after a wait, if the service was unavailable
+   * for so long that it no longer decides the id: the work has to run again.
+   */
+  async decided(commit: () => Promise<Verdict>, txnId: string): Promise<Verdict | undefined> {
+    for (let refused = 0; ; refused++) {
+      try {
+        return await commit();
+      } catch (error) {
+        // All earlier replies mean that nothing was decided: after any other error, the commit is not repeated. If there
+        // are none, the work itself has taken too long, and would again.
+        if (refused > 0 && error instanceof ClientMistake && error.code === expired) {
+          await this.#pause({ txnId, error }, 0, error);
+          return undefined;
         }
-        await this.#pause({ txnId, error }, error.retryAfterMs, error);
+        await this.#unavailable({ txnId, error });
       }
     }
   }
@@ -98,6 +117,15 @@ export class Attempts {
     }
     const snapshot = txn.snapshots[store];
     return snapshot !== undefined && BigInt(snapshot) < refused.epoch;
+  }
+
+  /** Waits before a request is repeated; throws if the error is final or was the last. */
+  async #unavailable({ txnId, error }: Partial<Attempt>): Promise<void> {
+    if (!(error instanceof Unavailable)) {
+      this.#end({ txnId, error }, undefined);
+      throw error;
+    }
+    await this.#pause({ txnId, error }, error.retryAfterMs, error);
   }
 
   async #pause(ended: Partial<Attempt>, askedMs: number, error: Error): Promise<void> {

@@ -179,9 +179,9 @@ export class Client {
 
   /**
    * Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
-   * growing waits. Throws what `work` throws, and `TransactionAborted` after a final abort or the last attempt.
-   * `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read returned the same versions as
-   * before.
+   * growing waits. It also does if the service was unavailable for so long that it no longer decides the transaction.
+   * Throws what `work` throws, and `TransactionAborted` after a final abort or the last attempt. `row_exists` and
+   * `row_missing` are final if the work read nothing, or if a fresh read returned the same versions as before.
    */
   async run<T>(work: Work<T>, options: BeginOptions = {}): Promise<{ value: T; committed: Committed }> {
     const given: unknown = work;
@@ -202,7 +202,9 @@ export class Client {
         })()),
       );
       // `Unavailable` means that nothing was decided. The id makes it safe to resend the same request.
-      const verdict = txn.decided(await attempts.available(() => this.commit(prepared, { signal }), txn.id));
+      const decided = await attempts.decided(() => this.commit(prepared, { signal }), txn.id);
+      if (decided === undefined) continue;
+      const verdict = txn.decided(decided);
       if (verdict.status === "committed") {
         attempts.committed(verdict);
         return { value, committed: verdict };

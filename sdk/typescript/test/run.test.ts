@@ -6,7 +6,7 @@ import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { test } from "node:test";
 
-import { Client, Misuse, TransactionAborted, TribunalError, type Attempt, type ClientOptions, type Transaction } from "../src/index.js";
+import { Client, ClientMistake, Misuse, TransactionAborted, TribunalError, type Attempt, type ClientOptions, type Transaction } from "../src/index.js";
 import { aborted, begun, certificate, committed, overloaded, start, type Scripted } from "./scripted.js";
 
 const row: Scripted = [200, { applied: "9", rows: [{ store: "kv", key: "a", value: 1, version: "5" }] }];
@@ -50,6 +50,32 @@ test("an attempt of each kind is reported and a read is retried in place", async
       );
       assert.equal(arrived("rows").length, 3);
       assert.deepEqual(arrived("commit").map((body) => body["first_attempt_ms"]), [undefined, "1722655016596"]);
+    },
+  );
+});
+
+const expired: Scripted = [422, { type: "about:blank", title: "x", status: 422, detail: "too old", code: "txn_id_expired", retryable: false, errors: [] }];
+
+test("an outage that outlasts the id of a transaction does not end the retries", async () => {
+  await withService(
+    (kind, before) => (kind === "begin" ? begun(before) : before < 2 ? overloaded : before === 2 ? expired : committed()),
+    async (client, arrived, attempts) => {
+      await client.run((txn) => { txn.put("kv", "a", 1); });
+      assert.equal(arrived("begin").length, 2);
+      assert.deepEqual(arrived("commit").map((body) => body["first_attempt_ms"]), [undefined, undefined, undefined, "1718360049300"]);
+      assert.deepEqual(attempts.map(({ verdict, waitMs }) => [verdict?.status, waitMs === undefined]), [
+        [undefined, false], [undefined, false], [undefined, false], ["committed", true],
+      ]);
+    },
+  );
+});
+
+test("work that outlasts the id of its transaction is not repeated", async () => {
+  await withService(
+    (kind, before) => (kind === "begin" ? begun(before) : expired),
+    async (client, arrived) => {
+      await assert.rejects(client.run((txn) => { txn.put("kv", "a", 1); }), (error) => error instanceof ClientMistake && error.code === "txn_id_expired");
+      assert.equal(arrived("commit").length, 1);
     },
   );
 });
