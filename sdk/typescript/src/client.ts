@@ -7,7 +7,7 @@ import { beginItem, groupOf, mayShare, responses, type BeginItem } from "./begin
 import { Bound, leftMs } from "./bound.js";
 import { Channel } from "./channel.js";
 import { Coalescer } from "./coalescer.js";
-import { ClientMistake, Misuse, OutcomeUnknown, sessionUnknown, Unavailable } from "./errors.js";
+import { ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, sessionUnknown, Unavailable } from "./errors.js";
 import { contentless, lostBy, settled, type Reply } from "./exchange.js";
 import { failureOf, inDoubt, type Failure } from "./failover.js";
 import { applyWaitMs, bodyOf, checkCommit, commitBounds, commitItem, isBatchable, isRefusedAsBatch, kindOf, lengthOf, linesOf, singleOf, splitReply, type CommitItem } from "./commit_batch.js";
@@ -43,6 +43,9 @@ export interface Offset {
 
 /** State of a transaction: its verdict, or why there is none. */
 export type TxnStatus = Verdict | { readonly status: "in_flight" | "unknown" | "unknown_expired"; readonly txnId: string };
+
+/** The result of one commit of `batch`: its verdict, or its error. */
+export type BatchResult = Verdict | ClientMistake | Unavailable | OutcomeUnknown | ServerMisbehaved;
 
 /** The work of `run`. It may run several times, so it must have no effects except on its transaction. */
 export type Work<T> = (txn: Transaction) => Promise<T> | T;
@@ -305,7 +308,7 @@ export class Client {
    * place. A `traceparent` is sent if all commits have the same one. Takes no signal. The outcomes of lost commits are
    * queried within one `resolveTimeoutMs` for all.
    */
-  async batch(commits: readonly PreparedCommit[]): Promise<(Verdict | ClientMistake | Unavailable | OutcomeUnknown)[]> {
+  async batch(commits: readonly PreparedCommit[]): Promise<BatchResult[]> {
     list(commits, "a list of commits").forEach(checkCommit);
     const txns = commits.map(({ txnId, request }) => ({ txn_id: txnId, ...request }));
     const traceparents = new Set(commits.map(({ traceparent }) => traceparent));
@@ -341,11 +344,23 @@ export class Client {
       const failure = this.channel.isSingle ? undefined : failureOf(own);
       if (failure === undefined) return inDoubt(own, call.maybeTaken);
       const leftMs = resendBy - performance.now();
-      const again = leftMs > 0 ? await this.#sendCommit(commitItem(commit), leftMs) : own;
+      const again = leftMs > 0 ? await this.#resent(commit, leftMs, own) : own;
       return inDoubt(again, call.maybeTaken || failure.maybeTaken);
     });
     const deadline = this.#resolveDeadline();
     return mapped(replies, async (own, at) => inPlace(() => this.#decided(commits[at]?.txnId ?? "", own, deadline)));
+  }
+
+  /** Sends a commit of a batch again. Returns its earlier reply if it cannot be sent, such as after `close`. */
+  async #resent(commit: PreparedCommit, timeoutMs: number, earlier: Reply<TxnOutcome>): Promise<Reply<TxnOutcome>> {
+    try {
+      const reply = await this.#sendCommit(commitItem(commit), timeoutMs);
+      const isMisuse = reply.kind === "none" && reply.neverSent && (reply.wrong !== undefined || reply.cause instanceof Misuse);
+      return isMisuse ? earlier : reply;
+    } catch (error) {
+      if (error instanceof Misuse) return earlier;
+      throw error;
+    }
   }
 
   /**
@@ -544,13 +559,11 @@ export class Client {
 const beginSuch = '{ stores: ["kv"] }';
 
 /** Returns the result of one commit; its error becomes the result. */
-async function inPlace(
-  find: () => Verdict | Promise<Verdict>,
-): Promise<Verdict | ClientMistake | Unavailable | OutcomeUnknown> {
+async function inPlace(find: () => Verdict | Promise<Verdict>): Promise<BatchResult> {
   try {
     return await find();
   } catch (error) {
-    if (error instanceof ClientMistake || error instanceof Unavailable || error instanceof OutcomeUnknown) return error;
+    if (error instanceof ClientMistake || error instanceof Unavailable || error instanceof OutcomeUnknown || error instanceof ServerMisbehaved) return error;
     throw error;
   }
 }

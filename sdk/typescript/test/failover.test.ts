@@ -7,7 +7,7 @@ import { mock, test } from "node:test";
 
 import { Endpoints } from "../src/endpoints.js";
 import { Client, ClientMistake, Misuse, OutcomeUnknown, ServerMisbehaved, Unavailable } from "../src/index.js";
-import { clientOf, commits, committed, endpoint, kindOf, prepared, problem, refused, works } from "./scripted_endpoints.js";
+import { clientOf, commits, committed, endpoint, kindOf, prepared, problem, refused, works, type Reply } from "./scripted_endpoints.js";
 
 /** The URL of an endpoint without a listener. A closed port of 127.0.0.1 may be reused by the next server. */
 async function dead(): Promise<string> {
@@ -197,6 +197,31 @@ test("commits of an explicit batch are sent elsewhere", async () => {
   const [verdict] = await client.batch([commit]);
   assert.ok(verdict !== undefined && "status" in verdict && verdict.status === "committed", JSON.stringify(verdict));
   assert.equal(second.asked[0]?.[0], `/v1/txns/${commit.txnId}/commit`);
+});
+
+test("an error of a commit that is sent again leaves the results of the others", async () => {
+  const script = (_: string, ids: readonly string[], before: number): Reply => {
+    const results = [committed(ids[0]), { status: "problem", problem: problem(503, "unavailable") }];
+    return before === 0 ? [200, { results }] : refused(503, "stopping");
+  };
+  const first = await endpoint(script);
+  const second = await endpoint(() => [413, "a proxy"]);
+  const client = clientOf([first.url, second.url]);
+  const [decided, refusal] = await client.batch([prepared(client), prepared(client)]);
+  assert.ok(decided !== undefined && "status" in decided && decided.status === "committed");
+  assert.ok(refusal instanceof ServerMisbehaved, JSON.stringify(refusal));
+
+  const closing = clientOf([(await endpoint(script)).url, second.url], {
+    fetch: async (request) => {
+      const response = await fetch(request);
+      const body = await response.text();
+      closing.close();
+      return new Response(body, response);
+    },
+  });
+  const [kept, own] = await closing.batch([prepared(client), prepared(client)]);
+  assert.ok(kept !== undefined && "status" in kept && kept.status === "committed");
+  assert.ok(own instanceof Unavailable && own.code === "unavailable", JSON.stringify(own));
 });
 
 const record = (lsn: number): object => ({
