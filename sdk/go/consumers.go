@@ -53,7 +53,8 @@ func (c *Client) Offset(ctx context.Context, consumer, store string) (*Offset, e
 
 // SetOffset sets a consumer's offset: it has processed every record up to and including offset.LSN. offset.Log may be
 // empty. The offset is durable on return. It returns a *ClientMistake if the position is past the end of the log, or
-// the log is not the service's (log_replaced).
+// the log is not the service's (log_replaced). After an *Unavailable it is unknown whether the offset was set, because
+// no other endpoint gets what one may still take: set it again.
 func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset Offset) (*ConsumerInfo, error) {
 	names := errors.Join(checkName("name of a consumer", consumer), checkText("name of a store", store), checkText("log", offset.Log))
 	if names != nil {
@@ -63,9 +64,15 @@ func (c *Client) SetOffset(ctx context.Context, consumer, store string, offset O
 	if offset.Log != "" {
 		body.Log = &offset.Log
 	}
-	return settled(ask[wire.ConsumerInfo](ctx, c, 0, func(ctx context.Context, at *wire.Client) (*response, error) {
+	calls := c.failover(0)
+	calls.ifNotTaken = true
+	answer := askOn(ctx, c, calls, documentOf[ConsumerInfo], func(ctx context.Context, at *wire.Client) (*response, error) {
 		return at.PutConsumer(ctx, consumer, body)
-	}))
+	})
+	if answer.err != nil && answer.ended == nil && !answer.neverSent {
+		answer.err = fmt.Errorf("%w; the offset may have been set", answer.err)
+	}
+	return settled(answer)
 }
 
 // ForgetConsumer removes a consumer, so that the log is no longer retained for it. It returns a *ClientMistake with the

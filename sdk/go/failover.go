@@ -68,8 +68,8 @@ func inDoubt[T any](a reply[T], maybeTaken bool) reply[T] {
 
 // failover has the attempts of one call on the endpoints of a service: where to send it next, for how long, and when to
 // give up. With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in
-// rounds. Every request of this client may be repeated: it changes nothing, or has no further effect; a commit is
-// decided once, by its id.
+// rounds. Every request of this client but one may be repeated: it changes nothing, or has no further effect; a commit
+// is decided once, by its id.
 type failover struct {
 	endpoints *endpoints
 	retry     RetryPolicy
@@ -82,6 +82,9 @@ type failover struct {
 	failures []*failure
 	// maybeTaken is set if some attempt may have taken effect.
 	maybeTaken bool
+	// ifNotTaken is set if no endpoint may get the request that another one may still take: the offset of a consumer,
+	// where a copy that is taken late would undo a later one.
+	ifNotTaken bool
 	// truncated is the first problem of an endpoint that no longer has the records.
 	truncated *Problem
 }
@@ -165,7 +168,9 @@ func (f *failover) isOver(failed *failure) bool {
 	if !f.isSingle() && failed.maybeTaken {
 		f.maybeTaken = true
 	}
-	return f.isSingle()
+	// The service decides no transaction while it stops, but may still make another change.
+	isInDoubt := failed.maybeTaken || failed.problem != nil && failed.problem.Code == "stopping"
+	return f.isSingle() || f.ifNotTaken && isInDoubt
 }
 
 // isTruncated records whether the endpoint of the latest attempt no longer has the records. Another one may have them.

@@ -673,3 +673,37 @@ func TestAPageOfAProxyIsNoAnswer(t *testing.T) {
 		}
 	}
 }
+
+func TestAConsumersOffsetThatMayHaveBeenTakenIsNotSentElsewhere(t *testing.T) {
+	const info = `{"name":"view","log":"l","offsets":[]}`
+	stores := func(string, []string, int) (int, string) { return 200, info }
+	set := func(client *Client) error {
+		_, err := client.SetOffset(t.Context(), "view", "kv", Offset{LSN: 1})
+		return err
+	}
+	for name, lost := range map[string]endpointScript{
+		"lost": fails(isLost), "unknown": refuses(504, "outcome_unknown"), "stopping": refuses(503, "stopping"),
+		"proxy": func(string, []string, int) (int, string) { return 502, "a proxy" },
+	} {
+		first, second := startEndpoint(t, lost), startEndpoint(t, stores)
+		client := clientOf(t, Options{}, first.url, second.url)
+		var unavailable *Unavailable
+		if err := set(client); !errors.As(err, &unavailable) {
+			t.Fatalf("%s: %v", name, err)
+		} else if name == "lost" && !strings.HasSuffix(err.Error(), "; the offset may have been set") {
+			t.Fatal(err)
+		}
+		if len(first.asked()) != 1 || len(second.asked()) != 0 {
+			t.Fatalf("%s: %d, %d requests", name, len(first.asked()), len(second.asked()))
+		}
+		if err := set(client); err != nil {
+			t.Fatalf("%s, set again: %v", name, err)
+		}
+	}
+	second := startEndpoint(t, stores)
+	for _, first := range []string{deadEndpoint(t), startEndpoint(t, refuses(503, "unavailable")).url} {
+		if err := set(clientOf(t, Options{}, first, second.url)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
