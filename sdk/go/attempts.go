@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// expired is the code of a commit that was never decided, and whose id is too old for a verdict.
+const expired = "txn_id_expired"
+
 // Attempt is the end of one attempt of [Client.Run].
 type Attempt struct {
 	// Number is 1 for the first.
@@ -57,6 +60,27 @@ func (a *attempts) available(ctx context.Context, txnID string, ask func() error
 			return err
 		}
 	}
+}
+
+// decided repeats a commit until the service is available. Without an error it returns false, after a wait, if the
+// service was unavailable for so long that it no longer decides the id: the work has to run again.
+func (a *attempts) decided(ctx context.Context, txnID string, commit func() error) (bool, error) {
+	late, refused := (*ClientMistake)(nil), false
+	err := a.available(ctx, txnID, func() error {
+		err := commit()
+		// All earlier replies mean that nothing was decided: after any other error, the commit is not repeated. If there
+		// are none, the work itself has taken too long, and would again.
+		if mistake, ok := err.(*ClientMistake); ok && refused && mistake.Code() == expired {
+			late = mistake
+			return nil
+		}
+		refused = true
+		return err
+	})
+	if err == nil && late != nil {
+		err = a.pause(ctx, Attempt{TxnID: txnID, Err: late}, 0, late)
+	}
+	return late == nil, err
 }
 
 // failed reports an error that ends the run, and returns it.

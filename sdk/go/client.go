@@ -214,9 +214,10 @@ func (c *Client) BeginLocal(isolation Isolation) *Transaction {
 }
 
 // Run runs work in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
-// growing waits, so it must have no effects except on its transaction and on variables that it sets each time. Run
-// returns the error of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and
-// row_missing are final if the work read nothing, or if a fresh read returned the same versions as before.
+// growing waits, so it must have no effects except on its transaction and on variables that it sets each time. It also
+// runs again if the service was unavailable for so long that it no longer decides the transaction. Run returns the error
+// of the work, and *TransactionAborted after a final abort or the last attempt. row_exists and row_missing are final if
+// the work read nothing, or if a fresh read returned the same versions as before.
 func (c *Client) Run(ctx context.Context, options BeginOptions, work func(context.Context, *Transaction) error) (*Committed, error) {
 	if work == nil {
 		return nil, misuse("Run was given no work: the function is nil")
@@ -246,8 +247,12 @@ func (c *Client) Run(ctx context.Context, options BeginOptions, work func(contex
 		// *Unavailable means that nothing was decided. The id makes it safe to resend the same request.
 		var verdict Verdict
 		commit := func() (err error) { verdict, err = c.Commit(ctx, prepared); return err }
-		if err := attempts.available(ctx, txn.id, commit); err != nil {
+		isDecided, err := attempts.decided(ctx, txn.id, commit)
+		if err != nil {
 			return nil, err
+		}
+		if !isDecided {
+			continue
 		}
 		txn.closing.decided(verdict)
 		if committed, ok := verdict.(*Committed); ok {

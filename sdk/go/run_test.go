@@ -278,3 +278,55 @@ func TestAnUntrustedCertificateIsFinalAndACAFileMakesItTrusted(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func expiredReply() (int, string) {
+	return 422, `{"type":"about:blank","title":"x","status":422,"detail":"too old","code":"txn_id_expired","retryable":false,"errors":[]}`
+}
+
+func putA(_ context.Context, txn *Transaction) error {
+	txn.Put("kv", "a", 1)
+	return nil
+}
+
+func TestAnOutageThatOutlastsTheIDOfATransactionDoesNotEndTheRetries(t *testing.T) {
+	service := newScripted(t, func(kind string, before int) (int, string) {
+		switch {
+		case kind == "begin":
+			return begunReply(before, 7)
+		case before < 2:
+			return overloadedReply()
+		case before == 2:
+			return expiredReply()
+		}
+		return committedReply(9)
+	}, httptest.NewServer)
+	var attempts []string
+	client := service.client(t, Options{OnAttempt: func(at Attempt) {
+		attempts = append(attempts, fmt.Sprintf("%d %T %T %v", at.Number, at.Verdict, at.Err, at.Last))
+	}})
+	if _, err := client.Run(t.Context(), BeginOptions{}, putA); err != nil {
+		t.Fatal(err)
+	}
+	expected := []string{
+		"1 <nil> *tribunal.Unavailable false", "2 <nil> *tribunal.Unavailable false", "3 <nil> *tribunal.ClientMistake false",
+		"4 *tribunal.Committed <nil> true",
+	}
+	begins, commits := service.arrived["begin"], service.arrived["commit"]
+	if !reflect.DeepEqual(attempts, expected) || len(begins) != 2 || len(commits) != 4 || commits[3].FirstAttemptMs == "" {
+		t.Fatalf("%q, %d begins, %d commits", attempts, len(begins), len(commits))
+	}
+}
+
+func TestWorkThatOutlastsTheIDOfItsTransactionIsNotRepeated(t *testing.T) {
+	service := newScripted(t, func(kind string, before int) (int, string) {
+		if kind == "begin" {
+			return begunReply(before, 7)
+		}
+		return expiredReply()
+	}, httptest.NewServer)
+	_, err := service.client(t, Options{}).Run(t.Context(), BeginOptions{}, putA)
+	var mistake *ClientMistake
+	if !errors.As(err, &mistake) || mistake.Code() != expired || len(service.arrived["commit"]) != 1 {
+		t.Fatalf("%v after %d commits", err, len(service.arrived["commit"]))
+	}
+}
