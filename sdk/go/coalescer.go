@@ -13,6 +13,10 @@ import (
 // of a slow response.
 const headStart = 5 * time.Millisecond
 
+// queueingMax is the longest time that just-answered callers get to queue their next items. They need microseconds,
+// unless others that never stop keep the queue growing.
+const queueingMax = 5 * time.Millisecond
+
 // bounds limits the requests of one group in flight.
 type bounds struct {
 	// inFlight is the maximum number of requests in flight at the same time.
@@ -193,9 +197,10 @@ func (c *coalescer[Item, Reply]) gathers(of *group[Item, Reply], change int) {
 }
 
 // letCallersQueue lets callers that just got their replies queue their next items, so that the next batch includes
-// them: it yields until the queue no longer grows.
+// them: it yields until the queue no longer grows, or a batch is full.
 func (c *coalescer[Item, Reply]) letCallersQueue(of *group[Item, Reply]) {
-	for queued, unchanged := 0, 0; unchanged < 2; {
+	until := time.Now().Add(queueingMax)
+	for queued, unchanged := 0, 0; unchanged < 2 && queued < c.bounds.items && time.Now().Before(until); {
 		runtime.Gosched()
 		c.mutex.Lock()
 		now := len(of.queue)

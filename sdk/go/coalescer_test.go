@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -412,4 +413,35 @@ func TestALineOfABatchIsTheCommitsBodyWithItsID(t *testing.T) {
 			t.Error(line)
 		}
 	}
+}
+
+func TestCallersThatKeepArrivingDoNotHoldABatchBack(t *testing.T) {
+	coalescer := coalescer[int, int]{bounds: bounds{items: 1 << 30}}
+	of := &group[int, int]{}
+	stop, stopped, gathered := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				coalescer.mutex.Lock()
+				of.queue = append(of.queue, nil)
+				coalescer.mutex.Unlock()
+				runtime.Gosched()
+			}
+		}
+	}()
+	go func() {
+		defer close(gathered)
+		coalescer.letCallersQueue(of)
+	}()
+	select {
+	case <-gathered:
+	case <-time.After(10 * time.Second):
+		t.Error("they still gather")
+	}
+	close(stop)
+	<-stopped
 }
