@@ -69,7 +69,7 @@ class Endpoint:
                 self.end_headers()
                 self.wfile.write(text)
 
-            do_GET = do_POST = respond  # noqa: N815
+            do_GET = do_POST = do_PUT = respond  # noqa: N815
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -421,3 +421,24 @@ def test_a_wait_for_a_free_connection_tells_nothing_about_an_endpoint(start: Sta
             client.log("kv").next(0)
         assert endpoints._failed_at == failed_at
         log.close()
+
+
+@pytest.mark.parametrize(
+    "lost",
+    ["lost", refused(504, "outcome_unknown"), refused(503, "stopping"), (502, "a proxy", "text/plain")],
+    ids=["lost", "unknown", "stopping", "proxy"],
+)
+def test_a_consumers_offset_that_may_have_been_taken_is_not_sent_elsewhere(start: Start, lost: Reply) -> None:
+    first, second = start(lambda *_: lost), start(lambda *_: (200, {"name": "view", "log": "l", "offsets": []}))
+    client = client_of([first.url, second.url])
+    with pytest.raises(Unavailable) as unknown:
+        client.set_offset("view", "kv", 1)
+    assert lost != "lost" or str(unknown.value).endswith("; the offset may have been set")
+    assert (len(first.asked), len(second.asked)) == (1, 0)
+    assert client.set_offset("view", "kv", 1).name == "view", "set again"
+
+
+def test_a_consumers_offset_that_was_not_taken_is_sent_elsewhere(start: Start) -> None:
+    second = start(lambda *_: (200, {"name": "view", "log": "l", "offsets": []}))
+    for first in (_dead(), start(lambda *_: refused(503, "unavailable")).url):
+        assert client_of([first, second.url]).set_offset("view", "kv", 1).name == "view"

@@ -416,7 +416,8 @@ class AsyncClient:
         """Set a consumer's offset: it has processed every record up to and including `lsn`. Durable on return.
 
         `log` is the log that `lsn` belongs to, if known: `LogReader.log_id`. `ClientMistake` if `lsn` is past the end
-        of the log, or `log` is not the service's log (`log_replaced`).
+        of the log, or `log` is not the service's log (`log_replaced`). After `Unavailable` it is unknown whether the
+        offset was set, because no other endpoint gets what one may still take: set it again.
         """
         return await self._perform(self._service.set_offset(consumer, store, lsn, log))
 

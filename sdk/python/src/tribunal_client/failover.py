@@ -1,8 +1,9 @@
 """One call on the endpoints of a service: where to send it next, for how long, and when to give up.
 
 With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
-request of this client may be repeated: it changes nothing, or has no further effect; a commit is decided once, by its
-id. A reader whose records were truncated at one endpoint is sent to the others, too: each node truncates its own log.
+request of this client but one may be repeated: it changes nothing, or has no further effect; a commit is decided once,
+by its id. The exception is the offset of a consumer: a copy that is taken late would undo a later one. A reader whose
+records were truncated at one endpoint is sent to the others, too: each node truncates its own log.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ class Failover:
         """The endpoint of the latest attempt."""
         self.maybe_taken = False
         """Whether some attempt may have taken effect."""
+        self.if_not_taken = False
+        """Whether the request moves to the next endpoint only if the preceding one certainly has not taken it."""
         self._truncated: Refusal | None = None
         """The first refusal of an endpoint that no longer has the records."""
         self.left_s = 0.0
@@ -182,7 +185,9 @@ class Failover:
             self._endpoints.failed(self.endpoint)
         self._failures[self.endpoint] = failure
         self.maybe_taken |= failure.maybe_taken and not self.is_single
-        return self.is_single
+        # The service decides no transaction while it stops, but may still make another change.
+        is_stopping = failure.problem is not None and failure.problem.code == "stopping"
+        return self.is_single or (self.if_not_taken and (failure.maybe_taken or is_stopping))
 
     def _is_cut_short(self, failure: Failure) -> bool:
         """Return whether the caller's bound ended the latest attempt before silence counts as a failure."""

@@ -560,7 +560,12 @@ class Service:
         known = UNSET if log is None else text("`log`", log)
         body = OffsetRequest(store=store_name(store), lsn=str(whole("lsn", lsn)), log=known)
         request = put_consumer._get_kwargs(segment("the name of a consumer", consumer), body=body)
-        return consumer_of(settled((yield from self._ask(request, put_consumer._parse_response))))
+        call = self._failover()
+        call.if_not_taken = True
+        reply = yield from self._ask_on(call, request, put_consumer._parse_response)
+        if isinstance(reply, NoReply) and not reply.never_sent:
+            reply = replace(reply, text=f"{reply.text}; the offset may have been set")
+        return consumer_of(settled(reply))
 
     def forget_consumer(self, consumer: str) -> Flow[None]:
         """Remove a consumer."""
