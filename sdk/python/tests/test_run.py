@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tribunal_client import AsyncClient, AsyncTransaction, Attempt, Client, Misuse, Transaction, TransactionAborted
+from tribunal_client import (
+    AsyncClient,
+    AsyncTransaction,
+    Attempt,
+    Client,
+    ClientMistake,
+    Misuse,
+    Transaction,
+    TransactionAborted,
+)
 
 from .scripted import OVERLOADED, Script, Scripted, Service, aborted, begun, committed, make_certificate
 
@@ -165,3 +174,31 @@ def test_an_untrusted_certificate_is_final_and_a_ca_file_makes_it_trusted(tmp_pa
             Client(service.url, ca_file=tmp_path / "missing.pem")
     finally:
         service.stop()
+
+
+EXPIRED: Scripted = (
+    422,
+    {**OVERLOADED[1], "status": 422, "detail": "too old", "code": "txn_id_expired", "retryable": False},
+)
+
+
+def test_an_outage_that_outlasts_the_id_of_a_transaction_does_not_end_the_retries(start: Start) -> None:
+    def script(kind: str, before: int) -> Scripted:
+        if kind == "begin":
+            return begun(before)
+        return (OVERLOADED, OVERLOADED, EXPIRED, committed())[before]
+
+    service = start(script)
+    attempts: list[Attempt] = []
+    with Client(service.url, on_attempt=attempts.append) as client:
+        client.run(lambda txn: txn.put("kv", "a", 1))
+    assert summary(attempts) == [(1, None, False), (2, None, False), (3, None, False), (4, "committed", True)]
+    assert len(service.arrived("begin")) == 2
+    assert [one.body.get("first_attempt_ms") is None for one in service.arrived("commit")] == [True, True, True, False]
+
+
+def test_work_that_outlasts_the_id_of_its_transaction_is_not_repeated(start: Start) -> None:
+    service = start(lambda kind, before: begun(before) if kind == "begin" else EXPIRED)
+    with Client(service.url) as client, pytest.raises(ClientMistake, match="txn_id_expired"):
+        client.run(lambda txn: txn.put("kv", "a", 1))
+    assert len(service.arrived("commit")) == 1

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .errors import TransactionAborted, TribunalError, Unavailable
+from .errors import ClientMistake, TransactionAborted, TribunalError, Unavailable
 from .flow import Flow, Sleep, Work
 from .keys import normal
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .verdict import Aborted, Committed, Verdict
 
 T = TypeVar("T")
+
+_EXPIRED = "txn_id_expired"
+"""Code of a commit that was never decided, and whose id is too old for a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,35 @@ class Attempts:
             except TribunalError as error:
                 self._end(txn_id=txn_id, error=error)
                 raise
+
+    def decided(self, commit: Callable[[], Flow[Verdict]], txn_id: str) -> Flow[Verdict | None]:
+        """Repeat a commit until the service is available.
+
+        Return `None`, after a wait, if the service was unavailable for so long that it no longer decides the id: the
+        work has to run again.
+        """
+        refused = False
+        late: ClientMistake | None = None
+
+        def ask() -> Flow[Verdict | None]:
+            nonlocal refused, late
+            try:
+                return (yield from commit())
+            except Unavailable:
+                refused = True
+                raise
+            except ClientMistake as error:
+                # All earlier replies mean that nothing was decided: after any other error, the commit is not repeated.
+                # If there are none, the work itself has taken too long, and would again.
+                if not refused or error.code != _EXPIRED:
+                    raise
+                late = error
+                return None
+
+        verdict = yield from self.available(ask, txn_id)
+        if late is not None:
+            yield from self._pause(0, late, txn_id=txn_id, error=late)
+        return verdict
 
     def work(self, txn: Draft, work: Callable[[Any], Any]) -> Flow[tuple[Any, PreparedCommit]]:
         """Run the caller's work. Return its result and the commit."""

@@ -213,7 +213,8 @@ class Client:
         """Run `work` in a transaction and commit it. The other arguments are those of `begin`.
 
         After a retryable abort the work runs again, on fresh reads, with growing waits, so it must have no effects
-        except on its transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read
+        except on its transaction. It also runs again if the service was unavailable for so long that it no longer
+        decides the transaction. `row_exists` and `row_missing` are final if the work read nothing, or if a fresh read
         returned the same as before.
 
         With `timeout_s`, no attempt begins later than that many seconds after the call; the error of the last attempt

@@ -227,7 +227,10 @@ class Service:
                 first_attempt_ms = time_of(txn.id)
             value, prepared = yield from attempts.work(txn, work)
             # `Unavailable` means that nothing was decided. The id makes it safe to resend the same request.
-            decided = txn._ended((yield from attempts.available(lambda: self.commit(prepared), txn.id)))  # noqa: B023
+            verdict = yield from attempts.decided(lambda: self.commit(prepared), txn.id)  # noqa: B023
+            if verdict is None:
+                continue
+            decided = txn._ended(verdict)
             if isinstance(decided, Committed):
                 attempts.committed(decided)
                 return Ran(value, decided)
