@@ -442,3 +442,13 @@ def test_a_consumers_offset_that_was_not_taken_is_sent_elsewhere(start: Start) -
     second = start(lambda *_: (200, {"name": "view", "log": "l", "offsets": []}))
     for first in (_dead(), start(lambda *_: refused(503, "unavailable")).url):
         assert client_of([first, second.url]).set_offset("view", "kv", 1).name == "view"
+
+
+def test_an_error_of_a_commit_that_is_sent_again_leaves_the_results_of_the_others(start: Start) -> None:
+    results = [committed("first"), {"status": "problem", "problem": problem(503, "unavailable")}]
+    first = start(lambda _, __, before: refused(503, "stopping") if before else (200, {"results": results}))
+    second = start(lambda *_: (413, "a proxy", "text/plain"))
+    client = client_of([first.url, second.url])
+    decided, refusal = client.batch([prepared(client), prepared(client)])
+    assert isinstance(decided, Committed)
+    assert isinstance(refusal, ServerMisbehaved)

@@ -84,7 +84,7 @@ _APPLY_WAIT_S = 30.0
 
 T = TypeVar("T")
 Read = TypeVar("Read", RowPage, RowReads, RangeReads)
-Result = Verdict | ClientMistake | Unavailable | OutcomeUnknown
+Result = Verdict | ClientMistake | Unavailable | OutcomeUnknown | ServerMisbehaved
 """The result of one commit of a batch."""
 
 
@@ -405,7 +405,7 @@ class Service:
         """Return the result of one commit of a batch."""
         try:
             return self._recorded((yield from verdict))
-        except (ClientMistake, Unavailable, OutcomeUnknown) as error:
+        except (ClientMistake, Unavailable, OutcomeUnknown, ServerMisbehaved) as error:
             return error
 
     def _settled_line(
@@ -421,7 +421,8 @@ class Service:
         if failure is not None and left_s > 0:
             try:
                 again = yield from self._send_commit(commit_item(commit), left_s)
-                reply = in_doubt(again, maybe_taken=failure.maybe_taken)
+                is_misuse = isinstance(again, NoReply) and again.never_sent and again.mistake is not None
+                reply = in_doubt(reply if is_misuse else again, maybe_taken=failure.maybe_taken)
             except Misuse:
                 # The client was closed meanwhile. The other commits of the batch have their results.
                 pass
