@@ -26,6 +26,12 @@ One = TypeVar("One")
 HEAD_START_S = 0.005
 """How long a request is in flight before another may follow: the longest time that a slow response delays an item."""
 
+_QUEUEING_MAX_S = 0.005
+"""Longest time that just-answered tasks get to queue their next items.
+
+They need microseconds, unless others that never stop keep the queue growing.
+"""
+
 _RETURN_S = 0.0005
 """How long a thread waits for another just-answered caller to queue an item."""
 
@@ -389,9 +395,10 @@ class AsyncCoalescer(Generic[Item, Reply]):
                     group.timer.cancel()
 
     async def _let_callers_queue(self, group: _TaskGroup[Item, Reply]) -> None:
-        """Let just-answered callers queue their next items: yield until the queue no longer grows."""
+        """Let just-answered callers queue their next items: yield until the queue no longer grows, or fills a batch."""
         queued = unchanged = 0
-        while unchanged < 2:
+        until = time.monotonic() + _QUEUEING_MAX_S
+        while unchanged < 2 and queued < self._bounds.items_max and time.monotonic() < until:
             await asyncio.sleep(0)
             unchanged = 0 if len(group.queue) > queued else unchanged + 1
             queued = len(group.queue)
