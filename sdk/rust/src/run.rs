@@ -11,6 +11,9 @@ use tribunal_types::Epoch;
 use crate::transaction::RowVersion;
 use crate::{Aborted, BeginOptions, Client, Committed, Error, Outcome, PreparedCommit, RetryPolicy, Transaction};
 
+/// Code of a commit that was never decided, and whose id is too old for a verdict.
+const EXPIRED: &str = "txn_id_expired";
+
 /// The end of one attempt of [`Client::run`].
 #[derive(Debug)]
 pub struct Attempt<'a> {
@@ -59,8 +62,9 @@ pub type BoxedWork<'t, T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send 
 
 impl Client {
     /// Runs `work` in a transaction and commits it. After a retryable abort the work runs again, on fresh reads, with
-    /// growing waits, so its only effects must be on its transaction. `row_exists` and `row_missing` are final if the
-    /// work read nothing, or if a fresh read returned the same versions as before.
+    /// growing waits, so its only effects must be on its transaction. It also runs again if the service was unavailable
+    /// for so long that it no longer decides the transaction. `row_exists` and `row_missing` are final if the work read
+    /// nothing, or if a fresh read returned the same versions as before.
     ///
     /// If the future is dropped during a commit, the outcome is in doubt: [`Client::status`] requests it by the id of
     /// the last transaction passed to the work.
@@ -126,13 +130,26 @@ impl Client {
     }
 
     /// Commits, and retries on [`Error::Unavailable`], which means that nothing was decided: the id makes it safe to
-    /// send the same again.
-    async fn commit_retrying(&self, prepared: &PreparedCommit, attempts: &mut Attempts<'_>) -> Result<Outcome, Error> {
+    /// send the same again. Returns `None` if the service was unavailable for so long that it no longer decides the id:
+    /// the work is to run again.
+    async fn commit_retrying(
+        &self,
+        prepared: &PreparedCommit,
+        attempts: &mut Attempts<'_>,
+    ) -> Result<Option<Outcome>, Error> {
+        let mut refused = false;
         loop {
             match self.commit(prepared).await {
-                Ok(outcome) => return Ok(outcome),
+                Ok(outcome) => return Ok(Some(outcome)),
+                // All earlier replies mean that nothing was decided: after any other error, the commit is not repeated.
+                // If there are none, the work itself has taken too long, and would again.
+                Err(Error::ClientMistake(problem)) if refused && problem.code == EXPIRED => {
+                    attempts.expired(&prepared.txn_id, Error::ClientMistake(problem)).await?;
+                    return Ok(None);
+                }
                 Err(error) => attempts.failed(Some(&prepared.txn_id), error).await?,
             }
+            refused = true;
         }
     }
 }
@@ -181,11 +198,12 @@ impl<'c> Run<'c> {
             }
         };
         match self.client.commit_retrying(&txn.prepare(), &mut self.attempts).await? {
-            Outcome::Committed(committed) => {
+            None => Ok(None),
+            Some(Outcome::Committed(committed)) => {
                 self.attempts.end(Some(txn.id()), AttemptEnd::Committed(&committed), None);
                 Ok(Some((value, committed)))
             }
-            Outcome::Aborted(aborted) => {
+            Some(Outcome::Aborted(aborted)) => {
                 self.attempts.aborted(txn, aborted).await?;
                 Ok(None)
             }
@@ -221,6 +239,13 @@ impl<'h> Attempts<'h> {
             _ => None,
         };
         self.end(txn_id, AttemptEnd::Failed(&error), wait);
+        self.pause(wait, error).await
+    }
+
+    /// Waits before an attempt under another id; returns the error if this attempt was the last.
+    async fn expired(&mut self, txn_id: &str, error: Error) -> Result<(), Error> {
+        let wait = self.policy.wait(self.failed + 1, None);
+        self.end(Some(txn_id), AttemptEnd::Failed(&error), wait);
         self.pause(wait, error).await
     }
 

@@ -6,7 +6,7 @@ mod endpoints;
 
 use std::time::{Duration, Instant};
 
-use endpoints::{Endpoint, Reply, client, options, prepared, problem, refused, works};
+use endpoints::{Endpoint, Reply, client, kind_of, options, prepared, problem, refused, works};
 use serde_json::json;
 use tribunal_client::{Ack, BeginOptions, ClientOptions, Error, Outcome};
 
@@ -37,6 +37,26 @@ async fn a_commit_whose_response_is_unclear_is_resolved_by_its_id() {
             outcomes.push(client.commit_stream().commit(&prepared(&client)).await);
             assert!(outcomes.iter().all(is_resolved), "{n}, {} endpoints: {outcomes:?}", urls.len());
         }
+    }
+}
+
+#[tokio::test]
+async fn run_outlasts_an_outage_that_outlasts_the_id_of_its_transaction() {
+    for (outage, expected) in [(2, "begin commit commit commit begin commit"), (0, "begin commit")] {
+        let service = Endpoint::start(move |kind, ids, before| match (kind, before) {
+            ("commit", n) if n <= outage => refused(503, "overloaded"),
+            ("commit", n) if n == outage + 1 => refused(422, "txn_id_expired"),
+            _ => works(kind, ids),
+        })
+        .await;
+        let run = client(&[&service.url], options())
+            .run(BeginOptions::stores(["kv"]), async |txn| txn.put("kv", "a", &1))
+            .await;
+        let asked: Vec<_> = service.asked().iter().map(|(path, _)| kind_of(path)).collect();
+        assert_eq!(asked.join(" "), expected);
+        // Without an outage, the work itself takes too long.
+        let is_final = matches!(&run, Err(Error::ClientMistake(problem)) if problem.code == "txn_id_expired");
+        assert!(if outage == 0 { is_final } else { run.is_ok() }, "{run:?}");
     }
 }
 
