@@ -27,7 +27,8 @@ pub struct Call<'a> {
 impl Client {
     /// Sends a request and returns the status and body of the response, whatever they are. With several endpoints, the
     /// request goes to the next one if an endpoint is unavailable or does not respond; a request that may have taken
-    /// effect only if its repetition has no further effect: reads, `PUT`, and requests about transactions.
+    /// effect only if its repetition has no further effect: reads, `PUT` except for consumers, and requests about
+    /// transactions.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if there is no response, [`Error::Misuse`] if the request is not valid.

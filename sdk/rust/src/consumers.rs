@@ -4,7 +4,7 @@ use hyper::Method;
 use tribunal_api::{ConsumerInfo, ConsumerList, OffsetRequest};
 use tribunal_types::{LogId, Lsn};
 
-use crate::answer::read;
+use crate::answer::{NoAnswer, read};
 use crate::{Client, Error, wire};
 
 /// A consumer's position in a store's log.
@@ -37,7 +37,9 @@ impl Client {
     }
 
     /// Sets a consumer's offset: it has processed every record up to and including `lsn`. `log` is the log that `lsn`
-    /// belongs to, if known ([`LogReader::log_id`](crate::LogReader::log_id)). Durable on return.
+    /// belongs to, if known ([`LogReader::log_id`](crate::LogReader::log_id)). Durable on return. After
+    /// [`Error::Unavailable`] it is unknown whether the offset was set, because no other endpoint gets what one may still
+    /// take: set it again.
     ///
     /// # Errors
     /// [`Error::ClientMistake`] if `lsn` is past the end of the log, or `log` is not the service's log
@@ -51,7 +53,11 @@ impl Client {
     ) -> Result<ConsumerInfo, Error> {
         let log = log.map(|log| log.to_string());
         let request = OffsetRequest { store: store.to_owned(), lsn: lsn.to_string(), log };
-        read(&self.ask(Method::PUT, &path(consumer)?, Some(&request), 0).await?)
+        let answer = self.exchange(Method::PUT, &path(consumer)?, Some(&request), 0, None).await?;
+        read(&answer.map_err(|lost| {
+            let unknown = if lost.never_sent { "" } else { "; the offset may have been set" };
+            Error::of_no_answer(NoAnswer { text: lost.text + unknown, ..lost })
+        })?)
     }
 
     /// Removes a consumer, so that the log is no longer retained for it.

@@ -44,6 +44,8 @@ impl Repeat {
         match path.strip_prefix("/v1/txns") {
             Some(rest) if *method == Method::POST && rest.ends_with("commit") => Repeat::Commit,
             Some(_) => Repeat::Always,
+            // The offset of a consumer: a copy that is taken late would undo a later one.
+            None if path.starts_with("/v1/consumers/") => Repeat::IfNotTaken,
             None if *method == Method::GET || *method == Method::PUT || path.ends_with("/rows/read") => Repeat::Always,
             None => Repeat::IfNotTaken,
         }
@@ -63,6 +65,8 @@ pub(crate) struct Failure {
     lags: bool,
     /// Whether the service itself refused.
     answered: bool,
+    /// Whether the service stopped before it answered: it decides no transaction then, but may still make another change.
+    stops: bool,
 }
 
 impl Failure {
@@ -88,13 +92,15 @@ impl Failure {
             retry_after: lost.retry_after,
             lags: false,
             answered: lost.answered,
+            stops: false,
         }
     }
 
     /// Returns the failure when another server responds in the endpoint's place, such as a proxy's login page.
     pub(crate) fn of_foreign(text: &str) -> Self {
         let text = text.to_owned();
-        Failure { text, maybe_taken: true, hopeless: false, retry_after: None, lags: false, answered: false }
+        let (hopeless, answered) = (false, false);
+        Failure { text, maybe_taken: true, hopeless, retry_after: None, lags: false, answered, stops: false }
     }
 
     pub(crate) fn text(&self) -> &str {
@@ -118,7 +124,8 @@ impl Failure {
         let refuses = status == StatusCode::SERVICE_UNAVAILABLE && problem.is_some();
         let maybe_taken = status.is_server_error() && !refuses;
         let answered = problem.is_some();
-        let failure = |text| Failure { text, maybe_taken, hopeless: false, retry_after: None, lags: false, answered };
+        let (hopeless, retry_after, lags, stops) = (false, None, false, false);
+        let failure = |text| Failure { text, maybe_taken, hopeless, retry_after, lags, answered, stops };
         let Some(problem) = problem else {
             let is_the_same_elsewhere = ABOUT_THE_REQUEST.contains(&status);
             return (!is_the_same_elsewhere).then(|| failure(format!("status {status} without a problem document")));
@@ -127,6 +134,7 @@ impl Failure {
         (is_unavailable && problem.code != "overloaded").then(|| Failure {
             retry_after: problem.retry_after_ms.map(|ms| Duration::from_millis(ms.into())),
             lags: problem.code == "store_lagging",
+            stops: problem.code == "stopping",
             ..failure(format!("{} {}: {}", status.as_u16(), problem.code, problem.detail))
         })
     }
@@ -235,7 +243,8 @@ impl<'e> Failover<'e> {
             self.endpoints.works(self.at, now);
             return true;
         };
-        let is_over = self.is_single() || self.repeat == Repeat::IfNotTaken && failure.maybe_taken;
+        let is_in_doubt = failure.maybe_taken || failure.stops;
+        let is_over = self.is_single() || self.repeat == Repeat::IfNotTaken && is_in_doubt;
         if failure.lags {
             self.tried[self.at] = ROUNDS_MAX;
         } else {

@@ -319,6 +319,36 @@ async fn commits_of_a_batch_without_an_outcome_are_sent_elsewhere() {
 }
 
 #[tokio::test]
+async fn a_consumers_offset_that_may_have_been_taken_is_not_sent_elsewhere() {
+    let info = || Reply::Json(200, json!({ "name": "view", "log": "l", "offsets": [] }));
+    let replies: [fn() -> Reply; 4] = [
+        || Reply::Lost,
+        || refused(504, "outcome_unknown"),
+        || refused(503, "stopping"),
+        || Reply::Failure(502, "a proxy"),
+    ];
+    for (n, reply) in replies.into_iter().enumerate() {
+        let first = Endpoint::start(move |_, _, _| reply()).await;
+        let second = Endpoint::start(move |_, _, _| info()).await;
+        let client = client_of(&first, &second);
+        match client.set_offset("view", "kv", Lsn(1), None).await {
+            Err(Error::Unavailable { text, .. }) => {
+                assert_eq!(text.ends_with("; the offset may have been set"), n == 0, "{text}");
+            }
+            set => panic!("{n}: {set:?}"),
+        }
+        assert_eq!((first.asked().len(), second.asked().len()), (1, 0), "{n}");
+        client.set_offset("view", "kv", Lsn(1), None).await.expect("it is set again");
+    }
+    let second = Endpoint::start(move |_, _, _| info()).await;
+    let unavailable = Endpoint::start(|_, _, _| refused(503, "unavailable")).await;
+    for first in [&dead().await, &unavailable.url] {
+        let client = client(&[first, &second.url], options());
+        client.set_offset("view", "kv", Lsn(1), None).await.expect("the second one sets it");
+    }
+}
+
+#[tokio::test]
 async fn commits_of_an_explicit_batch_are_sent_elsewhere() {
     let first = Endpoint::start(|_, _, before| match before {
         0 => Reply::Json(
