@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// expired is the code of a commit that was never decided, and whose id is too old for a verdict.
+// expired is the code of a commit whose id is too old to be decided, and has no known verdict.
 const expired = "txn_id_expired"
 
 // Attempt is the end of one attempt of [Client.Run].

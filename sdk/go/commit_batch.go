@@ -102,7 +102,8 @@ func (c *Client) sendBatch(items []commitItem) []reply[wire.TxnOutcome] {
 		answer := inDoubt(c.sendLines(calls, items, open), calls.maybeTaken)
 		// The service rejected the batch as such, so each commit has to be sent as a request of its own.
 		isRefused := slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge}, answer.status)
-		if isRefused && len(open) == len(items) {
+		// What an endpoint may have taken keeps that mark.
+		if isRefused && len(open) == len(items) && !slices.Contains(maybeTaken, true) {
 			return c.sendEach(items)
 		}
 		var again []int

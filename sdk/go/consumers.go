@@ -82,7 +82,9 @@ func (c *Client) ForgetConsumer(ctx context.Context, consumer string) error {
 		return err
 	}
 	none := func([]byte) (*struct{}, error) { return &struct{}{}, nil }
-	_, err := settled(askOn(ctx, c, c.failover(0), none, func(ctx context.Context, at *wire.Client) (*http.Response, error) {
+	calls := c.failover(0)
+	calls.ifNotTaken = true
+	_, err := settled(askOn(ctx, c, calls, none, func(ctx context.Context, at *wire.Client) (*http.Response, error) {
 		return at.DeleteConsumer(ctx, consumer, nil)
 	}))
 	return err

@@ -68,8 +68,8 @@ func inDoubt[T any](a reply[T], maybeTaken bool) reply[T] {
 
 // failover has the attempts of one call on the endpoints of a service: where to send it next, for how long, and when to
 // give up. With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in
-// rounds. Every request of this client but one may be repeated: it changes nothing, or has no further effect; a commit
-// is decided once, by its id.
+// rounds. Almost every request of this client may be repeated: it changes nothing, or has no further effect; a commit is
+// decided once, by its id. The exceptions are those that change a consumer.
 type failover struct {
 	endpoints *endpoints
 	retry     RetryPolicy
@@ -82,7 +82,7 @@ type failover struct {
 	failures []*failure
 	// maybeTaken is set if some attempt may have taken effect.
 	maybeTaken bool
-	// ifNotTaken is set if no endpoint may get the request that another one may still take: the offset of a consumer,
+	// ifNotTaken is set if no endpoint may get the request that another one may still take: a change of a consumer,
 	// where a copy that is taken late would undo a later one.
 	ifNotTaken bool
 	// truncated is the first problem of an endpoint that no longer has the records.
@@ -147,6 +147,10 @@ func (f *failover) next(ctx context.Context) (time.Duration, bool) {
 	share := max(left-f.wait, 0) / time.Duration(others)
 	if f.endpoints.hasRested(func(at int) bool { return f.tried[at] == 0 }) {
 		share = min(share, f.endpoints.timeout)
+	}
+	if f.ifNotTaken {
+		// No other endpoint gets what this one may take.
+		return left, true
 	}
 	return min(left, f.wait+share), true
 }

@@ -213,6 +213,8 @@ impl Client {
             if let Ok(answer) = &reply
                 && matches!(answer.status, StatusCode::PAYLOAD_TOO_LARGE | StatusCode::BAD_REQUEST)
                 && open.len() == items.len()
+                // What an endpoint may have taken keeps that mark.
+                && !maybe_taken.contains(&true)
             {
                 return Err(answer.status);
             }

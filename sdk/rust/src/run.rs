@@ -11,7 +11,7 @@ use tribunal_types::Epoch;
 use crate::transaction::RowVersion;
 use crate::{Aborted, BeginOptions, Client, Committed, Error, Outcome, PreparedCommit, RetryPolicy, Transaction};
 
-/// Code of a commit that was never decided, and whose id is too old for a verdict.
+/// Code of a commit whose id is too old to be decided, and has no known verdict.
 const EXPIRED: &str = "txn_id_expired";
 
 /// The end of one attempt of [`Client::run`].

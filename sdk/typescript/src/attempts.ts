@@ -6,7 +6,7 @@ import { sleep, waitMs, type RetryPolicy } from "./retry.js";
 import type { Transaction } from "./transaction.js";
 import type { Aborted, Committed, Verdict } from "./verdict.js";
 
-/** Code of a commit that was never decided, and whose id is too old for a verdict. */
+/** Code of a commit whose id is too old to be decided, and has no known verdict. */
 const expired = "txn_id_expired";
 
 /** The end of one attempt of `run`. */

@@ -284,7 +284,8 @@ export class Client {
         wire.POST("/v1/txns/batch-commit", { body: "", bodySerializer, headers, parseAs: "text", signal }),
       );
       const reply = inDoubt(whole, call.maybeTaken);
-      if (isRefusedAsBatch(reply) && open.length === items.length) return each();
+      // What an endpoint may have taken keeps that mark.
+      if (isRefusedAsBatch(reply) && open.length === items.length && !maybeTaken.includes(true)) return each();
       const again: typeof open = [];
       let failed: Failure | undefined;
       splitReply(reply, open.length).forEach((line, n) => {
@@ -514,7 +515,8 @@ export class Client {
    */
   async forgetConsumer(consumer: string): Promise<void> {
     const path = { name: segment(consumer) };
-    settled(await this.channel.ask(async (signal, wire) => contentless(await wire.DELETE("/v1/consumers/{name}", { params: { path }, signal }))));
+    const call = this.channel.failover(0, this.channel.timeoutMs, "ifNotTaken");
+    settled(await this.channel.askOn(call, async (signal, wire) => contentless(await wire.DELETE("/v1/consumers/{name}", { params: { path }, signal }))));
   }
 
   /** Returns the deadline for querying the outcome of a commit that was just lost. */

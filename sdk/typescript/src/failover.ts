@@ -2,9 +2,10 @@
  * One call on the endpoints of a service: where to send it next, for how long, and when to give up.
  *
  * With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
- * request of this client but one may be repeated: it changes nothing, or has no further effect; a commit is decided
- * once, by its id. The exception is the offset of a consumer: a copy that is taken late would undo a later one. A reader whose records were truncated at one endpoint is sent to the others, too, because each node truncates
- * its own log.
+ * request of this client may be repeated, except for changes of a consumer: it changes nothing, or has no further effect;
+ * a commit is decided once, by its id. A copy of a change of a consumer that is taken late would undo a later one. A
+ * reader whose records were truncated at one endpoint is sent to the others, too, because each node truncates its own
+ * log.
  */
 
 import type { Endpoints } from "./endpoints.js";
@@ -128,6 +129,8 @@ export class Failover {
     const others = this.#tried.filter((tried) => tried === round).length;
     this.#at = at;
     this.#tried[at] = round + 1;
+    // No other endpoint gets what this one may take.
+    if (this.#repeat === "ifNotTaken") return Math.ceil(left);
     const share = Math.max(0, left - this.#waitMs) / others;
     const isCut = this.#endpoints.hasRested((one) => this.#tried[one] === 0);
     return Math.ceil(Math.min(left, this.#waitMs + (isCut ? Math.min(share, this.#endpoints.timeoutMs) : share)));

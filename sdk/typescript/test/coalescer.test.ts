@@ -40,4 +40,5 @@ test("a full batch waits for no further items", async (t) => {
   t.mock.method(performance, "now", () => now + ++calls / 100);
   const sizes = await sizesWhileItemsArrive({ inFlightMax: 1, headStartMs: 5, itemsMax: 8, bytesMax: 1_000_000 });
   assert.deepEqual([sizes.length, sizes[3]], [4, 8], String(sizes));
+  assert.ok(calls < 300, `the time was asked ${String(calls)} times`);
 });

@@ -113,6 +113,11 @@ impl Record {
         }
     }
 
+    /// Returns whether it is in the place of entries that a salvage could not find.
+    fn is_lost(&self) -> bool {
+        matches!(self, Record::Skipped(_)) && self.left_out().is_none()
+    }
+
     fn as_skipped(&self) -> Skipped {
         match self {
             Record::Entry(Stored { index, link, payload }) => {
@@ -123,21 +128,21 @@ impl Record {
     }
 }
 
-/// Returns the records without the entries `dead`. The last record stays.
+/// Returns the records without the entries `dead`. The last record stays, and so do runs of lost entries.
 pub(crate) fn without(records: &[Record], dead: &BTreeSet<u64>) -> Vec<Record> {
     let mut kept: Vec<Record> = Vec::new();
     for (at, record) in records.iter().enumerate() {
         let goes = match record {
             Record::Entry(stored) => dead.contains(&stored.index) && at + 1 < records.len(),
-            Record::Skipped(_) => true,
+            Record::Skipped(_) => !record.is_lost(),
         };
-        match (kept.last_mut(), goes) {
-            (Some(Record::Skipped(run)), true) => {
+        match kept.last_mut().filter(|kept| !kept.is_lost()) {
+            Some(Record::Skipped(run)) if goes => {
                 let Skipped { last, chain, .. } = record.as_skipped();
                 (run.last, run.chain) = (last, chain);
             }
-            (_, true) => kept.push(Record::Skipped(record.as_skipped())),
-            (_, false) => kept.push(record.clone()),
+            _ if goes => kept.push(Record::Skipped(record.as_skipped())),
+            _ => kept.push(record.clone()),
         }
     }
     kept

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use tribunal_codec::{EntryId, GroupCursors, GroupState};
-use tribunal_replica::{CapturedImage, DecidedEpoch, Effect, Waiters};
-use tribunal_types::{Epoch, GroupId, NodeId, StoreId};
+use tribunal_replica::{AppliedTo, CapturedImage, DecidedEpoch, Effect, Waiters};
+use tribunal_types::{Epoch, GroupId, NodeId};
 
 use crate::frame::Frame;
 
@@ -26,7 +26,7 @@ pub enum Output<W: Waiters> {
         /// The groups' cursors in it.
         groups: GroupCursors,
         /// The position applied by each store that the log waits for.
-        applied: Vec<(StoreId, Epoch)>,
+        applied: Vec<AppliedTo>,
         /// Whether this is the last image, because the node stops.
         last: bool,
     },

@@ -238,5 +238,10 @@ fn a_store_that_becomes_embedded_needs_room_for_its_records() {
     fill("b", 6);
     assert_eq!(embed("b").status, 200);
     fill("c", 6);
-    eventually("the rows of b to count", || is_refused(&embed("c")).then_some(()));
+    eventually("the rows of b to count", || {
+        let store = call(&node, &shop, "GET", "/v1/stores/b", None).body;
+        let bytes: u64 = store["stored_bytes"].as_str()?.parse().ok()?;
+        (bytes >= 6 * ROW_BYTES).then_some(())
+    });
+    assert!(is_refused(&embed("c")));
 }

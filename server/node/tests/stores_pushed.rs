@@ -588,6 +588,8 @@ fn an_idle_embedded_store_that_cannot_flush_is_out_of_use_and_then_detached_at_t
     let error = store(&node, "idle")["push"]["last_error"].as_str().unwrap_or_default().to_owned();
     assert!(error.contains("16777216 bytes") && error.contains("Is a directory"), "names quota and cause: {error}");
     put(&node, "idle", "k", json!(2));
+    let state = node.get("/v1/stores/idle/state");
+    assert_eq!(state.status, 200, "the rows that it had when it was detached: {}", state.body);
     eventually("a lag: nobody applies the last row", || {
         let stats = node.get("/v1/stats").body;
         let mut stores = stats["stores"].as_array().unwrap().iter();
@@ -605,9 +607,12 @@ fn an_idle_embedded_store_that_cannot_flush_is_out_of_use_and_then_detached_at_t
     while number(&node.get("/v1/log?store=busy&after=1&limit=1").body["oldest"]) <= 2 {
         assert!(write() < 400, "the log is never truncated");
     }
-    // It has the rows that it had when it was detached.
+    eventually("its own log to be truncated", || {
+        write();
+        (number(&node.get("/v1/log?store=idle&after=1&limit=1").body["oldest"]) > 2).then_some(())
+    });
     let state = node.get("/v1/stores/idle/state");
-    assert_eq!(state.status, 200, "{}", state.body);
+    assert_eq!((state.status, &state.body["code"]), (503, &json!("store_detached")), "the log does not continue there");
     assert_eq!(store(&node, "busy")["push"]["state"], "running");
     node.signal("TERM");
     let (_, log) = node.ended();

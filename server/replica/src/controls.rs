@@ -66,7 +66,7 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
             ControlEffect::PushAttached(store) | ControlEffect::PushAssigned(store) => self.restart_push(*store),
             ControlEffect::PushDetached(store) => {
                 self.visibility.track(*store, Delivery::Detached, Lsn(0));
-                self.truncate_after_detachment();
+                self.truncate_later();
             }
             ControlEffect::BoundsSet(bounds) => {
                 if self.resolver.set_bounds(*bounds) {

@@ -53,7 +53,7 @@ pub enum Effect<W: Waiters> {
         /// Epochs below this one.
         below: Epoch,
         /// But only as far as these stores have applied them.
-        applied: Vec<(StoreId, Epoch)>,
+        applied: Vec<AppliedTo>,
         /// Whether this is the truncation that follows a start.
         at_start: bool,
     },
@@ -70,12 +70,23 @@ pub enum Effect<W: Waiters> {
         /// The state.
         image: Box<CapturedImage>,
         /// The applied epochs of the stores that the log waits for.
-        applied: Vec<(StoreId, Epoch)>,
+        applied: Vec<AppliedTo>,
         /// Whether the node is stopping: then this image must be written even if another one is in flight.
         last: bool,
     },
     /// All work in flight is done, and nothing new will be taken.
     Stopped,
+}
+
+/// How far a store that the log waits for has applied it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppliedTo {
+    /// The store.
+    pub store: StoreId,
+    /// The control entry that declared or attached it as it is now.
+    pub generation: ControlIndex,
+    /// The last epoch that it has applied.
+    pub epoch: Epoch,
 }
 
 /// A decided epoch.

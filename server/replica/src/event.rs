@@ -143,6 +143,8 @@ pub enum Event<W: Waiters> {
         /// Whether an embedded store is damaged and needs its whole log, whatever it has applied.
         needs_all: bool,
     },
+    /// A truncation of the log was put off: emit another one in a while, with the positions of then.
+    TruncationPutOff,
     /// No other event since the last one, or the time of [`Replica::wake_in`](crate::Replica::wake_in) has come.
     Tick,
     /// Another node needs a newer image than the last one: begin one after the epochs that are being decided, unless one

@@ -36,7 +36,7 @@ mod watchers;
 
 pub use answer::{Answer, ControlReply, Imported, KnownNow};
 pub use by_size::BySize;
-pub use effect::{DecidedEpoch, Effect, OwnBatch};
+pub use effect::{AppliedTo, DecidedEpoch, Effect, OwnBatch};
 pub use event::{Commit, Event, Now, PushReport, StorageAt, Waiters};
 pub use image::CapturedImage;
 pub use items::PendingItems;

@@ -181,7 +181,7 @@ pub struct Replica<W: Waiters, P, E> {
     pub(crate) image: Option<ImageCapture>,
     pub(crate) watches: StoreWatches,
     pub(crate) start_truncation: StartTruncation,
-    /// When the log is truncated because a store was detached, by the monotonic clock.
+    /// When the log is truncated because a store was detached, or a truncation put off; by the monotonic clock.
     pub(crate) truncate_at: Option<Duration>,
     pub(crate) stopping: Stopping,
 }
@@ -329,12 +329,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
                 self.seal_idle_if_due();
                 self.seal_for_others();
                 self.truncate_after_start();
-                self.truncate_if_detached();
+                self.truncate_if_due();
             }
             Event::TakeImage => self.image_due |= self.image.is_none(),
             Event::CopyImage => self.copy_image(),
+            Event::TruncationPutOff => self.truncate_later(),
             Event::Stop => {
                 self.stopping = Stopping::Finishing;
+                // The next start truncates the log.
+                self.truncate_at = None;
                 self.seal_if_due();
             }
             Event::StopNow => self.stop_now(),

@@ -11,7 +11,7 @@ use tribunal_types::{
     ControlChange, ControlIndex, DeclaredStore, Detachment, Epoch, Lsn, NamespaceId, NodeId, StoreId,
 };
 
-use crate::effect::Effect;
+use crate::effect::{AppliedTo, Effect};
 use crate::event::{PushReport, StorageAt, Waiters};
 use crate::policy_runner::PolicyRunner;
 use crate::replica::Replica;
@@ -122,14 +122,14 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
         }
     }
 
-    /// Makes a truncation due: the part of the log that a detached store held back may be dropped soon. Not at once: an
+    /// Makes a truncation due in a while. The part of the log that a detached store held back is not dropped at once: an
     /// operator attaches a stopped store by detaching it first.
-    pub(crate) fn truncate_after_detachment(&mut self) {
+    pub(crate) fn truncate_later(&mut self) {
         self.truncate_at = Some(self.now.monotonic + ATTACHED_AGAIN_WITHIN);
     }
 
-    /// Truncates the log once the stores that were detached stay so. With commits, the next image does it earlier.
-    pub(crate) fn truncate_if_detached(&mut self) {
+    /// Truncates the log once that is due. With commits, the next image does it earlier.
+    pub(crate) fn truncate_if_due(&mut self) {
         if self.truncate_at.take_if(|at| *at <= self.now.monotonic).is_some() {
             let applied = self.applied();
             self.effects.push_back(Effect::Truncate { below: self.image_at, applied, at_start: false });
@@ -225,10 +225,15 @@ impl<W: Waiters, P: PolicyRunner, E: ShardExecutor> Replica<W, P, E> {
 
     /// Returns the applied epochs of the stores that the log waits for; for an embedded store whose copy is broken
     /// here, the other members' applied epoch.
-    pub fn applied(&self) -> Vec<(StoreId, Epoch)> {
+    pub fn applied(&self) -> Vec<AppliedTo> {
         let attached = self.replicated.stores().stores().filter(|store| store.detached.is_none());
         let applied = |store| self.watches.left_out(store).unwrap_or_else(|| self.visibility.applied(store));
-        attached.map(|store| (store.spec.id, applied(store.spec.id))).collect()
+        let to = |DeclaredStore { spec, generation, .. }: &DeclaredStore| AppliedTo {
+            store: spec.id,
+            generation: *generation,
+            epoch: applied(spec.id),
+        };
+        attached.map(to).collect()
     }
 
     /// Returns the progress of every store.

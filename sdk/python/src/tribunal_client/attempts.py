@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXPIRED = "txn_id_expired"
-"""Code of a commit that was never decided, and whose id is too old for a verdict."""
+"""Code of a commit whose id is too old to be decided, and has no known verdict."""
 
 
 @dataclass(frozen=True, slots=True)

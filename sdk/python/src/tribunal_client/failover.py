@@ -1,9 +1,9 @@
 """One call on the endpoints of a service: where to send it next, for how long, and when to give up.
 
 With one endpoint, a request is sent once. With several, it moves to the next one after a failure, in rounds. Every
-request of this client but one may be repeated: it changes nothing, or has no further effect; a commit is decided once,
-by its id. The exception is the offset of a consumer: a copy that is taken late would undo a later one. A reader whose
-records were truncated at one endpoint is sent to the others, too: each node truncates its own log.
+request of this client may be repeated, except for changes of a consumer: it changes nothing, or has no further effect;
+a commit is decided once, by its id. A copy of a change of a consumer that is taken late would undo a later one. A
+reader whose records were truncated at one endpoint is sent to the others, too: each node truncates its own log.
 """
 
 from __future__ import annotations
@@ -143,6 +143,9 @@ class Failover:
         others = self._tried.count(turn)
         self.endpoint = at
         self._tried[at] += 1
+        if self.if_not_taken:
+            # No other endpoint gets what this one may take.
+            return self.left_s
         share = max(0.0, left - self._wait_s) / others
         if self._endpoints.has_rested(lambda one: self._tried[one] == 0):
             share = min(share, self._endpoints.timeout_s)

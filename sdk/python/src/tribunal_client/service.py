@@ -320,7 +320,8 @@ class Service:
                 whole = yield from self._ask_on(call, self._batch_request([items[at] for at in pending]), outcomes)
                 reply = in_doubt(whole, maybe_taken=call.maybe_taken)
                 size = part_size(reply, len(items))
-                if size is not None and len(pending) == len(items):
+                # What an endpoint may have taken keeps that mark.
+                if size is not None and len(pending) == len(items) and not any(maybe_taken):
                     return size
                 lines = split_reply(reply, len(pending))
                 is_whole = not isinstance(reply, Answer)
@@ -573,14 +574,10 @@ class Service:
 
     def forget_consumer(self, consumer: str) -> Flow[None]:
         """Remove a consumer."""
-        settled(
-            (
-                yield from self._ask(
-                    delete_consumer._get_kwargs(segment("the name of a consumer", consumer)),
-                    delete_consumer._parse_response,
-                )
-            )
-        )
+        call = self._failover()
+        call.if_not_taken = True
+        request = delete_consumer._get_kwargs(segment("the name of a consumer", consumer))
+        settled((yield from self._ask_on(call, request, delete_consumer._parse_response)))
 
     @property
     def timeout_s(self) -> float:

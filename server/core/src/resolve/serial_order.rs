@@ -96,8 +96,8 @@ impl SerialOrder {
     }
 
     /// Places a transaction after all that must precede it and before all that must follow it; there are some of both.
-    /// `None`, and no change, if that would close a cycle, inspects more than [`ACCESSES_MAX`] accesses, or finds no room between two
-    /// places: after 32 insertions between the same neighbours, and after fewer if they move others.
+    /// `None`, and no change, if that would close a cycle, would inspect more than [`ACCESSES_MAX`] accesses, or finds no room
+    /// between two places: after 32 insertions between the same neighbours, and after fewer if they move others.
     pub(crate) fn insert(&mut self, t: u32, precedence: &impl Precedence) -> Option<()> {
         let SerialOrder { places, at_back, precedes, follows, searches, moving, .. } = self;
         if *searches == 0 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_channel::Sender;
 use tribunal_codec::{EntryId, GroupCursors, GroupState};
-use tribunal_replica::CapturedImage;
+use tribunal_replica::{AppliedTo, CapturedImage};
 use tribunal_types::{Batch, ControlEntry, ControlIndex, Epoch, GroupId, StoreId};
 
 use crate::commit::epoch_cache::ResolvedEpoch;
@@ -30,7 +30,7 @@ pub enum Job {
         /// How far the image has read the Raft groups of a member.
         groups: GroupCursors,
         /// Applied epochs of the stores that the log waits for.
-        applied: Vec<(StoreId, Epoch)>,
+        applied: Vec<AppliedTo>,
         /// The node is stopping: this image must be written even if another one is in progress.
         last: bool,
     },
@@ -41,7 +41,7 @@ pub enum Job {
         /// Epochs below this one.
         below: Epoch,
         /// But only as far as these stores have applied.
-        applied: Vec<(StoreId, Epoch)>,
+        applied: Vec<AppliedTo>,
         /// Why now.
         occasion: Occasion,
     },

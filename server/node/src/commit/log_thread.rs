@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 use tribunal_codec::GroupCursors;
 use tribunal_log::{DiskLog, DurableLog, HoldBack, ImageWriter, LogError};
 use tribunal_member::image_of;
-use tribunal_replica::CapturedImage;
-use tribunal_types::{Epoch, GroupId, StoreId};
+use tribunal_replica::{AppliedTo, CapturedImage};
+use tribunal_types::{ControlIndex, Epoch, GroupId, StoreId};
 
 use crate::commit::image_cursors::ImageCursors;
 use crate::commit::log_job::{Job, Occasion};
@@ -43,10 +43,26 @@ pub struct LogThreadContext {
     /// Returns the open embedded stores that the log waits for, each with the first epoch that its disk lacks. Reports
     /// from before a store was opened do not count.
     pub awaited: Box<dyn Fn() -> Vec<(StoreId, Epoch)> + Send>,
-    /// Returns the stores that are attached, or are being attached.
-    pub attached: Box<dyn Fn() -> Vec<StoreId> + Send>,
+    /// Returns the stores that are being filled, or are being attached.
+    pub attached: Box<dyn Fn() -> Vec<Attached> + Send>,
     /// Returns whether the disk has room for this many bytes more, besides what the node needs to continue.
     pub has_room: Box<dyn Fn(u64) -> bool + Send>,
+}
+
+/// A store that is being filled from the log, or is being attached.
+#[derive(Clone, Copy, Debug)]
+pub struct Attached {
+    /// The store.
+    pub store: StoreId,
+    /// The control entry that declared or attached it as it is now; `None` if it is being attached.
+    pub generation: Option<ControlIndex>,
+}
+
+impl Attached {
+    fn is_among(&self, applied: &[AppliedTo]) -> bool {
+        let is_same = |to: &AppliedTo| to.store == self.store && self.generation.is_none_or(|own| own == to.generation);
+        applied.iter().any(is_same)
+    }
 }
 
 /// Reports a panic of the log thread to the sequencer: nothing would ever become durable again.
@@ -103,7 +119,7 @@ struct Compacting {
     /// Each group's last entry that is not needed any longer.
     upto: Vec<(GroupId, u64)>,
     below: Epoch,
-    applied: Vec<(StoreId, Epoch)>,
+    applied: Vec<AppliedTo>,
 }
 
 /// Runs the log thread until it is stopped or durability is in doubt.
@@ -237,12 +253,12 @@ fn compact_control(log: &mut DiskLog) -> Result<(), LogError> {
 
 /// Has the stores that have not applied up to `below` flush, and reports those that hold back more of the log than
 /// their quota.
-fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[(StoreId, Epoch)], context: &LogThreadContext) {
+fn ask_lagging(log: &DiskLog, below: Epoch, applied: &[AppliedTo], context: &LogThreadContext) {
     let bound = log.held_back_below(context.quota).min(below);
     for (store, _) in needed_by_each(applied, &(context.awaited)()).filter(|(_, needed)| *needed < bound) {
         let _ = context.events.send(Message::OverQuota(store, bound));
     }
-    applied.iter().filter(|(_, applied)| *applied < below).for_each(|(store, _)| (context.flush)(*store));
+    applied.iter().filter(|applied| applied.epoch < below).for_each(|applied| (context.flush)(applied.store));
 }
 
 /// Requests a state image if only that lets the log shrink to its size, and the disk has room for one.
@@ -292,17 +308,21 @@ fn without_doubt(truncated: Result<(), LogError>) -> Result<(), LogError> {
 fn truncate(
     log: &mut DiskLog,
     below: Epoch,
-    applied: Vec<(StoreId, Epoch)>,
+    applied: Vec<AppliedTo>,
     occasion: Occasion,
     images: &mut Images,
     context: &LogThreadContext,
 ) -> Result<(), LogError> {
-    let Some(_no_store_is_opening) = context.truncation.try_lock() else {
-        // The next image retries.
-        return Ok(());
-    };
-    if (context.attached)().iter().any(|attached| applied.iter().all(|(store, _)| store != attached)) {
-        // Attached since `applied` was determined: what it needs is not known. The next image retries.
+    let no_store_is_opening = context.truncation.try_lock();
+    // What a store needs that was declared or attached since `applied` was determined is not known.
+    if no_store_is_opening.is_none() || !(context.attached)().iter().all(|attached| attached.is_among(&applied)) {
+        // The next image retries. Without commits, there may be none.
+        if occasion != Occasion::Image {
+            let _ = context.events.send(Message::TruncationPutOff);
+        }
+        if occasion == Occasion::Start {
+            request_image(log, images, context);
+        }
         return Ok(());
     }
     let (image, awaited) = (below, (context.awaited)());
@@ -328,13 +348,10 @@ fn truncate(
 /// Returns the stores that the log waits for, each with an epoch below which it needs nothing. Entries in `applied` may
 /// predate the opening of a store that was declared embedded, or rebuilt, and the damage of another one, so `awaited`
 /// counts too.
-fn needed_by_each(
-    applied: &[(StoreId, Epoch)],
-    awaited: &[(StoreId, Epoch)],
-) -> impl Iterator<Item = (StoreId, Epoch)> {
-    applied.iter().map(|&(store, applied)| {
+fn needed_by_each(applied: &[AppliedTo], awaited: &[(StoreId, Epoch)]) -> impl Iterator<Item = (StoreId, Epoch)> {
+    applied.iter().map(|&AppliedTo { store, epoch, .. }| {
         let own = awaited.iter().filter(|(of, _)| *of == store).map(|(_, needed)| *needed);
-        (store, own.fold(applied, Epoch::min))
+        (store, own.fold(epoch, Epoch::min))
     })
 }
 
@@ -342,7 +359,7 @@ fn store_image(
     writer: ImageWriter,
     image: Box<CapturedImage>,
     groups: GroupCursors,
-    applied: Vec<(StoreId, Epoch)>,
+    applied: Vec<AppliedTo>,
     queue: LogQueue,
 ) -> Option<JoinHandle<()>> {
     let run = move || {
@@ -416,13 +433,23 @@ mod tests {
         Parts { queue, jobs, context, group: opened.recovered.group, told }
     }
 
+    /// Returns these positions, of the stores' first generation.
+    fn applied_to(positions: &[(u32, u64)]) -> Vec<AppliedTo> {
+        let to = |(store, epoch): &(u32, u64)| AppliedTo {
+            store: StoreId(*store),
+            generation: ControlIndex(1),
+            epoch: Epoch(*epoch),
+        };
+        positions.iter().map(to).collect()
+    }
+
     /// With N embedded stores, each finished flush truncates the log: notifying the others each time would be N^2
     /// requests.
     #[test]
     fn stores_that_lag_are_told_to_flush_by_an_image_and_not_by_a_flush_that_ended() {
         let dir = tempfile::tempdir().expect("a directory");
         let Parts { queue, jobs, context, told, .. } = parts(dir.path());
-        let applied = || vec![(StoreId(1), Epoch(3)), (StoreId(2), Epoch(7)), (StoreId(3), Epoch(4))];
+        let applied = || applied_to(&[(1, 3), (2, 7), (3, 4)]);
         let truncate = |occasion| Job::Truncate { below: Epoch(5), applied: applied(), occasion };
         for job in [
             truncate(Occasion::Stores),
@@ -439,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_store_that_is_filled_again_needs_what_its_disk_lacks_whatever_it_had_reported() {
-        let applied = [(StoreId(1), Epoch(7)), (StoreId(2), Epoch(9))];
+        let applied = applied_to(&[(1, 7), (2, 9)]);
         let needed = |awaited: &[(u32, u64)]| {
             let awaited = awaited.iter().map(|(store, epoch)| (StoreId(*store), Epoch(*epoch)));
             let awaited: Vec<(StoreId, Epoch)> = awaited.collect();
@@ -453,7 +480,7 @@ mod tests {
 
     #[test]
     fn a_store_needs_the_lesser_of_what_it_reported_and_what_its_files_lack() {
-        let applied = [(StoreId(1), Epoch(9)), (StoreId(2), Epoch(9))];
+        let applied = applied_to(&[(1, 9), (2, 9)]);
         let awaited = [(StoreId(1), Epoch(0)), (StoreId(2), Epoch(11)), (StoreId(3), Epoch(1))];
         let needed: Vec<_> = needed_by_each(&applied, &awaited).collect();
         assert_eq!(needed, [(StoreId(1), Epoch(0)), (StoreId(2), Epoch(9))]);
@@ -484,30 +511,34 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_not_truncated_past_a_store_that_was_attached_since() {
+    fn the_log_is_not_truncated_past_a_store_that_was_declared_or_attached_since() {
         let dir = tempfile::tempdir().expect("a directory");
         let Parts { queue, jobs, mut context, .. } = parts(dir.path());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let noted = Arc::clone(&asked);
-        context.attached = Box::new(|| vec![StoreId(1), StoreId(2)]);
-        let seen = Mutex::new(0_u32);
+        let truncations = Arc::new(Mutex::new(0));
+        let noted = Arc::clone(&truncations);
+        let (events, messages) = unbounded();
+        context.events = events;
+        let attached = |store, generation: Option<u64>| Attached {
+            store: StoreId(store),
+            generation: generation.map(ControlIndex),
+        };
+        context.attached = Box::new(move || vec![attached(1, Some(1)), attached(2, None)]);
         context.needed = Box::new(move || {
-            *seen.lock() += 1;
-            noted.lock().push(*seen.lock());
+            *noted.lock() += 1;
             None
         });
-        let truncate = |stores: &[u32]| {
-            let applied = stores.iter().map(|store| (StoreId(*store), Epoch(9))).collect();
-            Job::Truncate { below: Epoch(5), applied, occasion: Occasion::Image }
+        let truncated = |applied: Vec<AppliedTo>, occasion| {
+            queue.send(Job::Truncate { below: Epoch(5), applied, occasion });
+            queue.send(Job::Stop);
+            run(&jobs, &context);
+            let put_off = messages.try_iter().any(|message| matches!(message, Message::TruncationPutOff));
+            (std::mem::take(&mut *truncations.lock()), put_off)
         };
-        queue.send(truncate(&[1]));
-        queue.send(Job::Stop);
-        run(&jobs, &context);
-        assert!(asked.lock().is_empty(), "the other one may need everything");
-        queue.send(truncate(&[1, 2, 3]));
-        queue.send(Job::Stop);
-        run(&jobs, &context);
-        assert_eq!(*asked.lock(), [1]);
+        assert_eq!(truncated(applied_to(&[(1, 9)]), Occasion::Stores), (0, true), "the other one may need everything");
+        assert_eq!(truncated(applied_to(&[(1, 9)]), Occasion::Image), (0, false), "there are more images");
+        assert_eq!(truncated(applied_to(&[(1, 9), (2, 9), (3, 9)]), Occasion::Stores), (1, false));
+        let before = AppliedTo { store: StoreId(1), generation: ControlIndex(0), epoch: Epoch(9) };
+        assert_eq!(truncated(vec![before, applied_to(&[(2, 9)])[0]], Occasion::Stores), (0, true), "declared since");
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub enum Message {
     PushReported(StoreId, ControlIndex, Arc<PushReports>),
     /// Without this store, the log could be truncated below this epoch and its quota met.
     OverQuota(StoreId, Epoch),
+    /// The log was not truncated, because a store needs a part of it that is not known yet.
+    TruncationPutOff,
     /// The rows of this embedded store are broken on this member, and its log no longer has the missing records: end,
     /// so that another member's state can be copied.
     CopyState {

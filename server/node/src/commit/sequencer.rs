@@ -244,6 +244,7 @@ impl Sequencer {
                 self.step(Event::OverQuota { store, bound, complaint, opens_at, needs_all });
             }
             Message::TakeImage => self.step(Event::TakeImage),
+            Message::TruncationPutOff => self.step(Event::TruncationPutOff),
             Message::Compact(groups) => {
                 groups.into_iter().for_each(|(group, upto)| self.bring(Input::Compact { group, upto }));
             }

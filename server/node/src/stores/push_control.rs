@@ -263,7 +263,7 @@ impl NodeService {
             })?;
         }
         // What the storage needs stays in the log from here on.
-        let attaching = self.pushes.attaching(store);
+        let attaching = tokio::task::block_in_place(|| self.pushes.attaching(store));
         let prepared = self.pushes.prepare(&declared, loaded).await;
         if prepared.is_err() && declared.spec.is_embedded() && declared.detached.is_none() && self.joined.is_none() {
             // It was closed for this. A refusal changes nothing, so it stops again for the same reason. A member would copy

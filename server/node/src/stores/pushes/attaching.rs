@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tribunal_types::StoreId;
 
 use super::Pushes;
+use crate::commit::log_thread::Attached;
 
 /// A store that is being attached: until this is dropped, the log is not truncated as if the store were detached.
 pub struct Attaching {
@@ -22,18 +23,23 @@ impl Drop for Attaching {
 }
 
 impl Pushes {
-    /// Begins to attach a store. Call this before comparing the store's position with the log.
+    /// Begins to attach a store. Call this before comparing the store's position with the log. Waits for a truncation in
+    /// progress.
     pub fn attaching(self: &Arc<Self>, store: StoreId) -> Attaching {
+        let truncation = self.truncation();
+        let _none_in_progress = truncation.lock();
         self.attaching.lock().push(store);
         Attaching { pushes: Arc::clone(self), store }
     }
 
-    /// Returns the stores that are attached, or are being attached.
-    pub fn attached(&self) -> Vec<StoreId> {
+    /// Returns the stores that are being filled, or are being attached. A store without an adaptor needs nothing of the log.
+    pub fn attached(&self) -> Vec<Attached> {
         // First: a store leaves this list after it is attached.
-        let mut attached = self.attaching.lock().clone();
+        let attaching = self.attaching.lock().clone();
         let entries = self.entries.lock();
-        attached.extend(entries.values().filter(|entry| entry.store.detached.is_none()).map(|e| e.store.spec.id));
-        attached
+        let declared = entries.values().map(|entry| &entry.store);
+        let filled = declared.filter(|store| store.detached.is_none() && store.spec.adaptor.is_some());
+        let filled = filled.map(|store| Attached { store: store.spec.id, generation: Some(store.generation) });
+        filled.chain(attaching.into_iter().map(|store| Attached { store, generation: None })).collect()
     }
 }
