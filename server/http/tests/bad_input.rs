@@ -398,7 +398,7 @@ async fn the_stores_of_a_transaction_are_bounded_without_snapshots_too() {
     let store = |n: usize| format!("many-{n}");
     for n in 0..=STORES_PER_TXN_MAX {
         let path = format!("/v1/stores/{}", store(n));
-        assert_eq!(client.call("PUT", &path, &json_type, b"{}").await.status, 200, "{path}");
+        assert_eq!(client.call("PUT", &path, &json_type, b"{}").await.status, 201, "{path}");
     }
     let write = |n: usize| json!({"op": "put", "store": store(n), "key": "a", "value": 1});
     let body = |stores: usize| json!({"writes": (0..stores).map(write).collect::<Vec<_>>()}).to_string();
