@@ -11,7 +11,7 @@ use tribunal_core::epochs::Epochs;
 use tribunal_core::executor::Inline;
 use tribunal_core::resolver::{Resolver, ResolverConfig};
 use tribunal_core::visibility::Visibility;
-use tribunal_replica::{Effect, Event, Now, PushReport, Replica, ReplicaStart, Settings, StorageAt};
+use tribunal_replica::{AppliedTo, Effect, Event, Now, PushReport, Replica, ReplicaStart, Settings, StorageAt};
 use tribunal_tests::cluster::group;
 use tribunal_tests::stand_ins::{Native, Numbered};
 use tribunal_types::{
@@ -138,7 +138,7 @@ impl Played {
 
     /// Returns the epoch that the log waits for.
     fn waits_for(&self) -> u64 {
-        let [(STORE, epoch)] = self.replica.applied()[..] else { panic!("one store") };
+        let [AppliedTo { store: STORE, epoch, .. }] = self.replica.applied()[..] else { panic!("one store") };
         epoch.0
     }
 
@@ -288,4 +288,33 @@ fn the_only_member_detaches_its_embedded_store_as_a_lone_node_does() {
     let mut played = Played::embedded(1);
     played.reports(broken_at(10));
     assert!(played.detaches_at(600));
+}
+
+/// An operator attaches a stopped store by detaching it first, and the log thread puts truncations off while it does not know
+/// what a store needs. Without commits, no image would lead to another one.
+#[test]
+fn a_truncation_that_is_put_off_comes_back_with_the_positions_of_then() {
+    let mut played = Played::new(Some(1));
+    let mut truncated = |event, seconds: u64| {
+        played.now.monotonic = Duration::from_secs(1 + seconds);
+        played.replica.step(event, played.now);
+        let mut found = Vec::new();
+        while let Some(effect) = played.replica.poll() {
+            if let Effect::Truncate { applied, at_start: false, .. } = effect {
+                assert_eq!(applied, played.replica.applied());
+                found.push(seconds);
+            }
+        }
+        // It is woken in time.
+        let wakes = played.replica.wake_in(played.now).is_some_and(|wake| wake <= Duration::from_secs(35));
+        (found, wakes)
+    };
+    truncated(Event::Tick, 0);
+    assert_eq!(truncated(Event::TruncationPutOff, 0), (vec![], true));
+    assert_eq!(truncated(Event::Tick, 34), (vec![], true));
+    assert_eq!(truncated(Event::Tick, 35).0, [35], "once");
+    assert!(truncated(Event::Tick, 36).0.is_empty());
+    assert_eq!(truncated(Event::TruncationPutOff, 40), (vec![], true));
+    assert!(truncated(Event::Stop, 50).0.is_empty());
+    assert!(truncated(Event::Tick, 90).0.is_empty(), "the next start does it");
 }
