@@ -109,8 +109,7 @@ pub struct Member<W: Waiters, P, E, L: GroupLog> {
 }
 
 impl<W: Waiters, P: PolicyRunner, E: ShardExecutor, L: GroupLog> Member<W, P, E, L> {
-    /// Starts a member. As soon as their committed entries are handed out, it campaigns in its own group, and in the
-    /// control group if it is its only voter.
+    /// Starts a member. It campaigns in its own group immediately, and in the control group if it is its only voter.
     ///
     /// # Errors
     /// If the log's records of a group are inconsistent.

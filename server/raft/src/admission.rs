@@ -121,15 +121,11 @@ impl<L: GroupLog> Group<L> {
     }
 
     /// Checks that an election may begin here. raft-rs panics if a voter that decides alone has not persisted its log,
-    /// or if a state image is not durable. It also searches the committed entries that are not applied for changes of
-    /// members, and loads all of them at once for that: after a start, everything since the last image.
+    /// or if a state image is not durable.
     pub(crate) fn check_may_campaign(&self) -> Result<(), Refused> {
         let raft = &self.node.raft;
         let image_pending = raft.raft_log.applied < raft.store().compacted().index;
         let alone = self.members.decides_alone(self.me) && self.has_log_pending();
-        if image_pending || alone {
-            return Err(Refused::WritesPending);
-        }
-        if raft.raft_log.has_next_entries() { Err(Refused::EntriesPending) } else { Ok(()) }
+        if image_pending || alone { Err(Refused::WritesPending) } else { Ok(()) }
     }
 }

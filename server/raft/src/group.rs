@@ -70,8 +70,6 @@ pub(crate) struct Group<L: GroupLog> {
     pub handed: u64,
     /// Whether the state machine is given no entries for now.
     pub held_back: bool,
-    /// Whether to campaign once all committed entries are applied.
-    pub campaigns: bool,
     pub reads: PendingReads,
     pub durability: Durability,
     timeout: ElectionTimeout,
@@ -134,7 +132,6 @@ impl<L: GroupLog> Group<L> {
             written,
             handed: applied.id.index,
             held_back: false,
-            campaigns: false,
             reads: PendingReads::new(me, settings.seed),
             durability: Durability::starting(last.index),
             timeout: ElectionTimeout::new(&settings, me, id),
@@ -373,26 +370,10 @@ impl<L: GroupLog> Group<L> {
         self.check_may_campaign()
     }
 
-    /// Campaigns, or notes to do so once all committed entries are applied ([`Self::campaign_if_noted`]).
     pub(crate) fn campaign(&mut self) -> Result<(), Refused> {
-        let checked = self.check_may_stand();
-        self.campaigns = checked == Err(Refused::EntriesPending);
-        if self.campaigns {
-            return Ok(());
-        }
-        checked?;
+        self.check_may_stand()?;
         // Refused if changes of members are not handed out yet.
         self.node.campaign().map_err(|_| Refused::MembersChanging)
-    }
-
-    /// Campaigns if that was noted; returns whether it did. The applied entries may have changed whether it may.
-    pub(crate) fn campaign_if_noted(&mut self, outbox: &mut Outbox) -> bool {
-        let campaigns = std::mem::take(&mut self.campaigns) && self.check_may_stand().is_ok();
-        if campaigns {
-            let _ = self.node.campaign();
-            self.after_call(outbox);
-        }
-        campaigns
     }
 
     /// Campaigns as if the leader had requested it: the only election that ignores a leader's heartbeats.

@@ -35,9 +35,6 @@ impl<L: GroupLog> Group<L> {
         if self.stopped || self.node.has_ready() || self.has_to_hand_out() {
             return !self.stopped;
         }
-        if self.campaign_if_noted(outbox) {
-            return true;
-        }
         // Not earlier: the state may refer to any of the entries.
         if std::mem::take(&mut self.flush) && self.state_changed {
             self.write_state(self.node.raft.raft_log.committed, outbox);

@@ -200,22 +200,17 @@ impl<L: GroupLog> RaftGroups<L> {
 
     /// Returns the next output; `None` if there is nothing to do before the next input.
     pub fn poll(&mut self) -> Option<Output> {
-        loop {
-            if let Some(output) = self.outbox.pop() {
-                return Some(output);
-            }
-            // A round may be empty and not the last one: a group that is held back hands out nothing.
-            if self.touched.is_empty() {
-                return None;
-            }
-            for id in std::mem::take(&mut self.touched) {
-                let Some(group) = self.groups.get_mut(&id) else { continue };
-                if group.collect(&mut self.outbox) {
-                    self.touched.insert(id);
-                }
-            }
-            self.outbox.end_round();
+        if let Some(output) = self.outbox.pop() {
+            return Some(output);
         }
+        for id in std::mem::take(&mut self.touched) {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            if group.collect(&mut self.outbox) {
+                self.touched.insert(id);
+            }
+        }
+        self.outbox.end_round();
+        self.outbox.pop()
     }
 
     /// Reports to the other members of each group how far it is durable now.

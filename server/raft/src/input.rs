@@ -50,8 +50,7 @@ pub enum Input {
     Persisted(u64),
     /// Campaign although the leader may still send heartbeats.
     TakeOver(GroupId),
-    /// Campaign, if the other members know of no leader. After a start, the committed entries of the log are handed out
-    /// first.
+    /// Campaign, if the other members know of no leader.
     Campaign(GroupId),
     /// Transfer the leadership to a voter.
     TransferLeader {

@@ -10,8 +10,7 @@
 //!
 //! * **Start.** [`RaftGroups::add_group`] for each group, with its state in the log and the point that the durable
 //!   state image includes. Entries after that point are handed out again. The first members of a group must be the same
-//!   on all nodes. The home node of a group then campaigns ([`Input::Campaign`]), in effect after these entries; all
-//!   other nodes wait.
+//!   on all nodes. The home node of a group then campaigns ([`Input::Campaign`]); all other nodes wait.
 //! * **Writes.** [`Output::Append`] and [`Output::SetState`] are written to the log, all groups in one sequence.
 //!   [`Output::Sync`] ends the writes of one sync, for all groups together; once it and everything before it is
 //!   durable, step [`Input::Persisted`] with its number. Syncs may be in flight while further inputs are stepped, and

@@ -47,9 +47,6 @@ pub enum Refused {
     /// Earlier writes must become durable first.
     #[error("what was written before is not durable yet")]
     WritesPending,
-    /// Committed entries must be handed out first.
-    #[error("committed entries are not handed out yet")]
-    EntriesPending,
     /// The message vouches for entries that are not in the log: a replica has lost entries that it acknowledged.
     #[error(
         "entry {index} is past the last one, {last}: this node has lost entries that it had acknowledged, as after the restore of a backup; remove it with `tribunal cluster remove`, and add a new one"
@@ -111,7 +108,6 @@ impl Refused {
             | Refused::TooMuchUncommitted
             | Refused::MembersChanging
             | Refused::WritesPending
-            | Refused::EntriesPending
             | Refused::TooManyReads
             // The sender may learn of a new group first.
             | Refused::UnknownGroup(_)

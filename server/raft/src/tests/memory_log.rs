@@ -1,6 +1,6 @@
 //! An in-memory log that rejects the same operations as the real one, and loses unsynced writes when the power fails.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -88,8 +88,6 @@ struct Disk {
     /// Records in `written` that are not in `durable`.
     pending: Vec<(GroupId, Record)>,
     unreadable: Option<(GroupId, u64)>,
-    /// Bytes of the entries read.
-    read: Cell<usize>,
 }
 
 /// The log of one node.
@@ -151,11 +149,6 @@ impl MemoryLog {
         self.0.borrow().durable.get(&group).map_or((index == 0).then_some(0), |stored| stored.term(index))
     }
 
-    /// Returns the bytes of the entries read since the last call.
-    pub fn take_read(&self) -> usize {
-        self.0.borrow().read.take()
-    }
-
     /// Makes an entry unreadable.
     pub fn damage(&self, group: GroupId, index: u64) {
         self.0.borrow_mut().unreadable = Some((group, index));
@@ -179,9 +172,6 @@ impl GroupLog for MemoryLog {
         if disk.unreadable == Some((group, index)) {
             return Err("checksum");
         }
-        let content =
-            disk.written.get(&group).and_then(|stored| stored.entry(index)).map(|(_, content)| content.clone());
-        disk.read.set(disk.read.get() + content.as_ref().map_or(0, Vec::len));
-        Ok(content)
+        Ok(disk.written.get(&group).and_then(|stored| stored.entry(index)).map(|(_, content)| content.clone()))
     }
 }

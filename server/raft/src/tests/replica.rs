@@ -50,8 +50,7 @@ impl Replica {
         Self::start(node, settings, MemoryLog::default(), image.collect())
     }
 
-    /// Starts a node from its log and an image. Nothing is polled yet.
-    pub fn start(node: NodeId, settings: Settings, log: MemoryLog, image: BTreeMap<GroupId, Applied>) -> Self {
+    fn start(node: NodeId, settings: Settings, log: MemoryLog, image: BTreeMap<GroupId, Applied>) -> Self {
         let mut groups = RaftGroups::new(node, settings, log.clone());
         for (group, applied) in &image {
             let state = log.stored(*group).state;
@@ -119,8 +118,7 @@ impl Replica {
         }
     }
 
-    /// Handles one output.
-    pub fn carry_out(&mut self, output: Output) {
+    fn carry_out(&mut self, output: Output) {
         match output {
             Output::Send { to, message } => {
                 assert_ne!(to, self.node);

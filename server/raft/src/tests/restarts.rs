@@ -1,13 +1,10 @@
 //! State that survives a crash: votes, terms, entries; and the replacement of uncommitted entries.
 
-use tribunal_codec::GroupState;
 use tribunal_types::NodeId;
 
 use super::cluster::Cluster;
-use super::replica::Replica;
 use super::{GROUP, settings, voters};
-use crate::settings::COMMITTED_BYTES_PER_ROUND_MAX;
-use crate::{Input, Output, RaftGroups, Refused, StoredGroup};
+use crate::{Input, Output, Refused};
 
 /// Nodes 1 and 3 run for election in the same term. Node 2 votes for node 1 and crashes before it receives a request
 /// from node 3. Returns the leaders and their terms.
@@ -79,62 +76,6 @@ fn what_a_majority_has_survives_when_all_crash() {
     for node in 1..=3 {
         assert_eq!(cluster.node(node).proposals(GROUP), ["a", "b", "c"], "node {node}");
     }
-}
-
-/// raft-rs would load all of them at once, to search them for changes of members.
-#[test]
-fn a_starting_node_reads_its_committed_entries_in_portions_and_then_campaigns() {
-    for (nodes, held_back) in [(1, false), (3, false), (3, true)] {
-        let mut cluster = Cluster::led(nodes, voters(&[1, 2, 3][..usize::from(nodes)]));
-        let mebibyte = "x".repeat(1 << 20);
-        (0..24).for_each(|_| cluster.propose(&[&mebibyte]));
-        cluster.ticks(2);
-        let replica = cluster.node(1);
-        let log = replica.log.clone();
-        *replica = Replica::start(NodeId(1), settings(9), log.clone(), replica.image.clone());
-        replica.groups.hold_back(GROUP, held_back);
-        log.take_read();
-        replica.groups.step(Input::Campaign(GROUP)).unwrap();
-        assert_eq!(log.take_read(), 0);
-        assert_eq!(replica.groups.step(Input::TakeOver(GROUP)), Err(Refused::EntriesPending));
-        let mut portions = Vec::new();
-        while let Some(output) = replica.groups.poll() {
-            portions.extend(Some(log.take_read()).filter(|read| *read > 0));
-            replica.carry_out(output);
-        }
-        // Two readies, each with an entry beyond its limit that is read in vain. What is held back is read, but not kept.
-        let portion_max = if held_back { usize::MAX } else { 3 * COMMITTED_BYTES_PER_ROUND_MAX };
-        assert!(portions.iter().all(|read| *read <= portion_max), "{portions:?}");
-        assert!(portions.iter().sum::<usize>() >= 24 << 20, "{portions:?}");
-        // It has campaigned without a further input.
-        assert_eq!(replica.sent.len(), usize::from(nodes) - 1);
-        replica.drain();
-        assert_eq!(replica.leads(GROUP), nodes == 1);
-        assert_eq!(replica.proposals(GROUP).len(), if held_back { 0 } else { 24 });
-    }
-}
-
-/// A change of members among the entries to be handed out decides whether the node may campaign after it.
-#[test]
-fn a_starting_node_campaigns_as_a_member_as_of_its_committed_entries() {
-    let mut cluster = Cluster::led(3, voters(&[1, 2, 3]));
-    cluster.propose(&["a"]);
-    cluster.node(2).step(Input::TakeOver(GROUP)).unwrap();
-    cluster.settle();
-    cluster.node(2).groups.propose_members(GROUP, &voters(&[2, 3])).unwrap();
-    cluster.node(2).drain();
-    cluster.settle();
-    cluster.ticks(4);
-    // Without the members in the state, as if they had been changed since it was written.
-    let replica = cluster.node(1);
-    let state = GroupState { members: Default::default(), ..replica.log.stored(GROUP).state };
-    let mut groups = RaftGroups::new(NodeId(1), settings(9), replica.log.clone());
-    groups.add_group(StoredGroup { group: GROUP, state, applied: replica.image[&GROUP].point.clone() }).unwrap();
-    groups.step(Input::Campaign(GROUP)).unwrap();
-    let outputs = std::iter::from_fn(|| groups.poll()).collect::<Vec<_>>();
-    assert!(outputs.iter().any(|output| matches!(output, Output::MembersChanged { .. })), "{outputs:?}");
-    assert!(!outputs.iter().any(|output| matches!(output, Output::Send { .. })), "{outputs:?}");
-    assert_eq!(groups.step(Input::Campaign(GROUP)), Err(Refused::NotAVoter(NodeId(1))));
 }
 
 /// The commit index is written lazily: a state machine ahead of it is no contradiction.
