@@ -32,7 +32,8 @@ use tribunal_service::Service;
         version = "1.0.0",
         description = "Concurrency control as a service: post what a transaction read and what it wants to write, \
                        get a durable verdict.\n\n64-bit numbers are decimal strings. Responses omit absent fields and \
-                       never contain null; in requests, an optional string or number may be null. Routes under `/v1` refuse unknown \
+                       never contain null; in requests that begin, commit or validate a transaction or read rows, an \
+                       optional string, number or flag may be null. Routes under `/v1` refuse unknown \
                        query parameters. Their responses outside 2xx are problem details. They mean that no decision was made, \
                        except 504 `outcome_unknown`: the transaction, or the change, may have been accepted; get the status of a \
                        transaction by its id.\n\nConnections are HTTP/1.1 or HTTP/2: over TLS by ALPN, in cleartext by prior knowledge only \

@@ -413,10 +413,8 @@ async fn a_node_with_a_long_address_needs_a_name() {
     let server = start().await;
     let mut client = Client::connect(server.address).await;
     let address = format!("{}:7421", "n".repeat(NAME_BYTES_MAX));
-    for body in [json!({"address": address}), json!({"address": address, "name": null})] {
-        let reply = client.post("/v1/cluster/nodes", &body.to_string()).await;
-        assert_eq!((reply.status, errors(&reply)), (400, vec![("/name".to_owned(), "missing_field".to_owned())]));
-    }
+    let reply = client.post("/v1/cluster/nodes", &json!({"address": address}).to_string()).await;
+    assert_eq!((reply.status, errors(&reply)), (400, vec![("/name".to_owned(), "missing_field".to_owned())]));
     server.stop().await.unwrap();
 }
 

@@ -558,7 +558,7 @@ async fn a_push_is_resumed_skipped_and_attached_by_name() {
 
     let attach = "/v1/stores/kv/push/attach";
     assert_eq!(client.post(attach, r#"{"loaded_lsn":"12"}"#).await.status, 200);
-    assert_eq!(client.post(attach, r#"{"loaded_lsn":null}"#).await.status, 200, "as if it were absent");
+    assert_eq!(client.post(attach, r#"{"loaded_lsn":null}"#).await.json()["code"], "wrong_type");
     assert_eq!(client.post(attach, r#"{"loaded_lsn":12}"#).await.json()["code"], "wrong_type");
     let detail = "too far behind".to_owned();
     let refusal = ServiceError::ClientMistake { code: "storage_behind_log", pointer: String::new(), detail };

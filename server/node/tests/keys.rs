@@ -66,7 +66,7 @@ fn a_key_expires_with_a_reason_of_its_own_and_stays_listed() {
     assert!(line("short").contains("Z (expired)"), "{shown}");
     assert!(line("soon").contains("Z (in 3 d)"), "{shown}");
     assert!(line("later").contains('Z') && !line("later").contains('('), "{shown}");
-    for bad in [json!(0), json!(-1), json!(3_153_600_001_u64), json!("7d"), json!(1.5)] {
+    for bad in [json!(0), json!(-1), json!(3_153_600_001_u64), json!("7d"), json!(1.5), json!(null)] {
         let body = json!({"name": "bad", "roles": ["engine"], "expires_in_s": bad});
         assert_eq!(call(&node, &root, "POST", "/v1/admin/keys", Some(&body)).status, 400, "{bad}");
     }

@@ -185,7 +185,10 @@ fn read(text: &str) -> Result<NodeRequest, ProblemResponse> {
     if body.address.is_none() && body.errors.is_empty() {
         body.errors.add(Code::MissingField, "/address", "is required: the address of the node, as host:port");
     }
-    if body.name.is_none() && body.address.as_ref().is_some_and(|address| address.len() > NAME_BYTES_MAX) {
+    if body.name.is_none()
+        && body.errors.is_empty()
+        && body.address.as_ref().is_some_and(|address| address.len() > NAME_BYTES_MAX)
+    {
         let detail =
             format!("is required: the address has more than the {NAME_BYTES_MAX} bytes of a name; choose a short one");
         body.errors.add(Code::MissingField, "/name", detail);
@@ -209,8 +212,7 @@ impl<'de> Fields<'de> for NodeBody {
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
-        let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
+        let Some(text) = scalar(map)?.text(at, &mut self.errors) else { return Ok(()) };
         if index == 0 {
             if is_address(&text) {
                 self.address = Some(text.into_owned());

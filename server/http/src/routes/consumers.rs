@@ -217,8 +217,7 @@ impl<'de> Fields<'de> for OffsetBody {
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
-        let text = found.text(at, &mut self.errors).map(std::borrow::Cow::into_owned);
+        let text = scalar(map)?.text(at, &mut self.errors).map(std::borrow::Cow::into_owned);
         *[&mut self.store, &mut self.lsn, &mut self.log][index] = text;
         Ok(())
     }

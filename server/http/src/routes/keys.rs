@@ -199,12 +199,12 @@ impl<'de> Fields<'de> for KeyBody {
             map.next_value_seed(ArraySeed { items: &mut RoleItems { body: self }, at })?;
             return Ok(());
         }
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
         if index == 3 {
-            self.expires_in_s = found.small(1..=KEY_EXPIRES_IN_S_MAX, at, &mut self.errors);
+            let seconds = scalar(map)?.small(1..=KEY_EXPIRES_IN_S_MAX, at, &mut self.errors);
+            self.expires_in_s = seconds;
             return Ok(());
         }
-        let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
+        let Some(text) = scalar(map)?.text(at, &mut self.errors) else { return Ok(()) };
         let fits = !text.is_empty()
             && text.len() <= NAME_BYTES_MAX
             && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));

@@ -310,7 +310,7 @@ impl<'de> Fields<'de> for SlotBody {
             }
             return Ok(());
         }
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
+        let found = scalar(map)?;
         let Some(text) = found.text(at, &mut self.errors) else { return Ok(()) };
         match self.names[index] {
             "slot" => match PluginSlot::from_name(&text) {

@@ -150,8 +150,7 @@ impl<'de> Fields<'de> for Body {
     }
 
     fn field<A: MapAccess<'de>>(&mut self, _: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
-        if let Some(text) = found.text(at, &mut self.errors) {
+        if let Some(text) = scalar(map)?.text(at, &mut self.errors) {
             self.lsn = decimal(&text).map(Lsn);
             if self.lsn.is_none() {
                 self.errors.add(Code::BadNumber, at, format!("must be a decimal number {CANONICAL}"));

@@ -297,7 +297,7 @@ impl<'de> Fields<'de> for Body {
             config.clone_into(&mut self.spec.adaptor_config);
             return Ok(());
         }
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
+        let found = scalar(map)?;
         let errors = &mut self.errors;
         match index {
             0 => {

@@ -140,7 +140,7 @@ impl<'de> Fields<'de> for Line<'_> {
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
+        let found = scalar(map)?;
         if index == 3 {
             self.integer = found.boolean(at, self.errors).unwrap_or(false);
             return Ok(());

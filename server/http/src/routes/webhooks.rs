@@ -220,7 +220,7 @@ impl<'de> Fields<'de> for RegistrationBody {
     }
 
     fn field<A: MapAccess<'de>>(&mut self, index: usize, at: Path<'_>, map: &mut A) -> Result<(), A::Error> {
-        let Some(found) = scalar(map)?.given() else { return Ok(()) };
+        let found = scalar(map)?;
         if index >= 4 {
             let number = found.small(0..=u32::MAX, at, &mut self.errors);
             let range = [&RECORDS.0, &BYTES.0, &TIMEOUT_MS.0][index - 4];
