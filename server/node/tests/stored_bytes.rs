@@ -241,7 +241,7 @@ fn a_store_that_becomes_embedded_needs_room_for_its_records() {
     eventually("the rows of b to count", || {
         let store = call(&node, &shop, "GET", "/v1/stores/b", None).body;
         let bytes: u64 = store["stored_bytes"].as_str()?.parse().ok()?;
-        (bytes >= 6 * ROW_BYTES).then_some(())
+        (bytes >= 6 * VALUE_BYTES).then_some(())
     });
     assert!(is_refused(&embed("c")));
 }
