@@ -8,8 +8,8 @@
 //! that changed nothing. It never forgets the first key of a tenant, so the numbers of tenants do not change. The
 //! newest entry is kept in any case, so that the log ends with an entry.
 //!
-//! A state image may be older than the revocation of a key and include it. So a state that is restored from an
-//! image has to forget the keys whose entries were left out ([`Record::left_out`]): the entry of a key that is still held never is.
+//! A state image may be older than the revocation of a key, and have the key. So a state that is restored from an image has
+//! to forget the keys whose entries were left out ([`Record::left_out`]); the entry of a key that is still held never is.
 //!
 //! Must never: count an entry as dead that decides a verdict, or without which the other entries fold to a different
 //! state.

@@ -17,8 +17,8 @@ pub const APPENDS_IN_FLIGHT_MAX: usize = 32;
 /// Maximum bytes of uncommitted proposals of one group; further ones are refused.
 pub const UNCOMMITTED_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes of one group that may wait for the disk before further appends are dropped. A full window of large entries stays
-/// below it; one of tiny entries may not, and its end is sent again. Without it, raft-rs sends one more message for each heartbeat response,
-/// whether or not anything has become durable.
+/// below it; one of tiny entries may not, and its end is sent again. Without the bound, raft-rs sends one more message for
+/// each heartbeat response, whether or not anything has become durable.
 pub const UNPERSISTED_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Bytes charged for a waiting entry or acknowledgement in addition to its content: its places in memory and in the
 /// queue of the log.

@@ -118,7 +118,11 @@ pub fn recover(config: &Config, loader: Arc<PluginLoader>) -> Result<Recovered, 
     let replicated = found.image.as_ref().map(control_in).transpose().map_err(|error| unusable(error.to_string()))?;
     let mut replicated = replicated.unwrap_or_default();
     // The image may be older than the revocation of a key, and the log may have left both of the key's entries out since.
-    replicated.forget_keys_created(|index| found.control_left_out.iter().any(|left_out| left_out.contains(&index)));
+    let runs = &found.control_left_out;
+    replicated.forget_keys_created(|index| {
+        let run = runs.get(runs.partition_point(|run| *run.end() < index));
+        run.is_some_and(|run| run.contains(&index))
+    });
     check_generation(&replicated)?;
     let groups = found.image.as_ref().map(groups_in).transpose().map_err(|error| unusable(error.to_string()))?;
     reader.check_cursors(&groups.unwrap_or_default()).map_err(|error| error.to_string())?;

@@ -82,16 +82,14 @@ impl NodeService {
         let place = self.images.take(of)?;
         // Waits for the push in progress, even if the reader disconnects: its permit is taken until it is done.
         // A detached store applies no more, and the log may no longer have its next records.
-        let detached = self.shared.progress.store(store.id()).is_some_and(|progress| progress.detached);
-        let opened = Arc::clone(&store);
+        let id = store.id();
+        let detached = self.shared.progress.store(id).is_some_and(|progress| progress.detached);
         let begin = move || {
-            let store = opened;
             if !detached {
                 store.catch_up()?;
             }
             Ok(PermittedImage { image: store.image(), _place: place })
         };
-        let id = store.id();
         let placed = tokio::task::spawn_blocking(begin).await.map_err(failed)?.map_err(unreadable)?;
         if detached && placed.image.lsn().next() < self.records.oldest(id) {
             // The log does not continue after it: a reader would come back for the same state.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, oneshot};
 use tribunal_core::control::Effect;
 use tribunal_core::control::stores::Declaration;
+use tribunal_push::SourceError;
 use tribunal_replica::{Imported, StoreProgress};
 use tribunal_service::{
     Catalog, Declared, Freshness, PushState, ReadAnswer, ReadQuery, ServiceError, ServiceFuture as Reply, SkipRequest,
@@ -28,6 +29,28 @@ const UNREPORTED_RETRY_MS: u64 = 20;
 const EMBEDDED_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Counts of the rows in a log: one at a time, because each keeps the keys of all rows in memory.
 static COUNTS: Semaphore = Semaphore::const_new(1);
+
+/// Counts something in the log of a store, on a thread that may block, one count at a time.
+///
+/// # Errors
+/// [`ServiceError::Unavailable`] if the log cannot be read.
+async fn counted_in_log(
+    spec: &StoreSpec,
+    count: impl FnOnce() -> Result<u64, SourceError> + Send + 'static,
+) -> Result<u64, ServiceError> {
+    let turn = COUNTS.acquire().await;
+    // The thread continues if the caller disconnects, and keeps its turn.
+    let counted = tokio::task::spawn_blocking(move || {
+        let counted = count();
+        drop(turn);
+        counted
+    })
+    .await;
+    let counted = counted.map_err(|error| error.to_string()).and_then(|count| count.map_err(|e| e.to_string()));
+    counted.map_err(|reason| ServiceError::Unavailable {
+        detail: format!("the log of '{}' cannot be read to its end: {reason}. Nothing was changed", spec.name),
+    })
+}
 
 impl NodeService {
     async fn declare(&self, mut spec: StoreSpec) -> Result<Declared, ServiceError> {
@@ -136,18 +159,8 @@ impl NodeService {
         if self.records.oldest(store) > Lsn(1) {
             return Ok(());
         }
-        // The thread continues if the caller disconnects, and keeps its turn.
-        let (records, turn) = (self.records.clone(), COUNTS.acquire().await);
-        let counted = tokio::task::spawn_blocking(move || {
-            let counted = log_rows::count(&records, store, progress.head);
-            drop(turn);
-            counted
-        })
-        .await;
-        let counted = counted.map_err(|error| error.to_string()).and_then(|rows| rows.map_err(|e| e.to_string()));
-        let rows = counted.map_err(|reason| ServiceError::Unavailable {
-            detail: format!("the rows in the log of '{}' cannot be counted: {reason}. Nothing was changed", spec.name),
-        })?;
+        let records = self.records.clone();
+        let rows = counted_in_log(spec, move || log_rows::count(&records, store, progress.head)).await?;
         let Some(imported) = progress.rows.checked_sub(rows).filter(|imported| *imported > 0) else { return Ok(()) };
         Err(ServiceError::ClientMistake {
             code: "store_has_imported_rows",
@@ -168,21 +181,9 @@ impl NodeService {
         if was_embedded || !spec.is_embedded() {
             return Ok(());
         }
-        let (head, turn) = (self.head(store), COUNTS.acquire().await);
-        let (pushes, records) = (Arc::clone(&self.pushes), self.records.clone());
-        let counted = tokio::task::spawn_blocking(move || {
-            let counted = log_rows::bytes_after(&records, store, pushes.flushed_to(store), head);
-            drop(turn);
-            counted
-        })
-        .await;
-        let counted = counted.map_err(|error| error.to_string()).and_then(|bytes| bytes.map_err(|e| e.to_string()));
-        let new = counted.map_err(|reason| ServiceError::Unavailable {
-            detail: format!(
-                "the records in the log of '{}' cannot be counted: {reason}. Nothing was changed",
-                spec.name
-            ),
-        })?;
+        let (head, pushes, records) = (self.head(store), Arc::clone(&self.pushes), self.records.clone());
+        let count = move || log_rows::bytes_after(&records, store, pushes.flushed_to(store), head);
+        let new = counted_in_log(spec, count).await?;
         let stored = self.pushes.stored_bytes_of(spec.namespace);
         if new == 0 || stored.saturating_add(new) <= max {
             return Ok(());
